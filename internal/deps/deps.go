@@ -1,0 +1,30 @@
+// Package deps pins modules while the packages that use them are written.
+package deps
+
+import (
+	_ "github.com/HdrHistogram/hdrhistogram-go"
+	_ "github.com/anishathalye/porcupine"
+	_ "github.com/cloudwego/kitex/client"
+	_ "github.com/cloudwego/kitex/pkg/remote/codec/protobuf/encoding/gzip"
+	_ "github.com/cloudwego/kitex/server"
+	_ "github.com/cockroachdb/datadriven"
+	_ "github.com/google/uuid"
+	_ "github.com/hashicorp/go-hclog"
+	_ "github.com/hashicorp/raft"
+	_ "github.com/hashicorp/raft-boltdb/v2"
+	_ "github.com/olekukonko/tablewriter"
+	_ "github.com/prometheus/client_golang/prometheus"
+	_ "github.com/prometheus/client_golang/prometheus/promhttp"
+	_ "github.com/redis/go-redis/v9"
+	_ "github.com/schollz/progressbar/v3"
+	_ "github.com/spf13/cobra"
+	_ "github.com/spf13/pflag"
+	_ "github.com/tidwall/redcon"
+	_ "go.etcd.io/bbolt"
+	_ "go.uber.org/goleak"
+	_ "go.uber.org/zap"
+	_ "go.yaml.in/yaml/v3"
+	_ "golang.org/x/sys/unix"
+	_ "golang.org/x/term"
+	_ "pgregory.net/rapid"
+)

@@ -1,0 +1,109 @@
+package state
+
+import "github.com/seqsvr/seqsvr/internal/ids"
+
+// Record is what is durably known of a key. The zero Record is a key never touched.
+type Record struct {
+	// Floor: every number ≤ Floor was issued or is in the gap ledger. Floor ≤ Bound.
+	Floor ids.Seq
+	// Bound: no number above it was issued.
+	Bound ids.Seq
+	// Epoch is the section epoch in which the key was last acquired; 0 when it
+	// was handed back (then Floor == Bound).
+	Epoch ids.Epoch
+}
+
+// Cause says why a hole exists.
+type Cause uint8
+
+const (
+	// CauseMachineLoss: an owner's lease ran out without a hand-back.
+	CauseMachineLoss Cause = 1
+	// CauseAdvance: an operator or an import raised the counter.
+	CauseAdvance Cause = 2
+	// CauseRestore: a backup was restored.
+	CauseRestore Cause = 3
+)
+
+// Gap is a declared hole: numbers From..To (inclusive) may never have been issued. From ≤ To.
+type Gap struct {
+	From, To ids.Seq
+	Cause    Cause
+	// Epoch in which the hole was recorded, so that the owner of that epoch is
+	// told of it again when the first reply was lost.
+	Epoch ids.Epoch
+	// Merged: the bounded ledger joined several old holes; numbers between them were issued.
+	Merged bool
+}
+
+// GapsMax bounds the ledger of one key; past it the two oldest holes are joined.
+const GapsMax = 32
+
+// Keys holds the per-key part of the state. An implementation may be backed by
+// a disk; if it cannot read or write it must panic with its error, since an
+// apply that guesses would fork the replicas.
+type Keys interface {
+	Get(ids.Key) (Record, bool)
+	Put(ids.Key, Record)
+	Gaps(ids.Key) []Gap
+	PutGaps(ids.Key, []Gap)
+}
+
+// SectionState is the placement of one section.
+type SectionState struct {
+	// Owner is the session that may serve the section; 0 for none.
+	Owner ids.SessionID
+	// Epoch grows by one with each assignment; it stays when the owner goes.
+	Epoch ids.Epoch
+	// Unclean lists past epochs that ended without a complete hand-back and
+	// whose keys are not settled yet, ascending. An epoch < Epoch (or == Epoch
+	// with Owner == 0) that is not listed ended cleanly.
+	Unclean []ids.Epoch
+	// Changed is the Raft index of the last change of Owner or Epoch.
+	Changed uint64
+}
+
+// SessionState is one registered AllocSvr.
+type SessionState struct {
+	ID          ids.SessionID
+	Incarnation ids.Incarnation
+	// LastBatch is the highest batch sequence applied.
+	LastBatch ids.BatchSeq
+	Node      string
+	Addr      string
+	RedisAddr string
+	HTTPAddr  string
+	Version   string
+	// Leaving: the process has asked to stop; it gets no sections.
+	Leaving bool
+	// Changed is the Raft index of the last change that clients can see.
+	Changed uint64
+}
+
+// StoreNode is one StoreSvr as its peers and AllocSvrs reach it.
+type StoreNode struct {
+	ID       string
+	RaftAddr string
+	RPCAddr  string
+	HTTPAddr string
+}
+
+// Meta is all state that is not per key; it is small and kept whole in memory.
+type Meta struct {
+	Genesis  Genesis
+	Sections []SectionState
+	Sessions map[ids.SessionID]*SessionState
+	// NextSession is the last SessionID given out.
+	NextSession ids.SessionID
+	Stores      map[string]StoreNode
+	// Draining nodes (by AllocSvr node name) get no sections.
+	Draining map[string]bool
+	// RouteVersion is the Raft index of the last change that clients can see.
+	RouteVersion uint64
+}
+
+// State is the whole state machine.
+type State struct {
+	Meta Meta
+	Keys Keys
+}

@@ -1,0 +1,65 @@
+package state
+
+import "github.com/seqsvr/seqsvr/internal/ids"
+
+// Refusal says why a command, a batch or an op had no effect.
+type Refusal uint8
+
+const (
+	OK Refusal = iota
+	// RefusedNotFounded: no Genesis yet. RefusedFounded: a second Genesis.
+	RefusedNotFounded
+	RefusedFounded
+	// RefusedSession: the session is unknown or has ended.
+	RefusedSession
+	// RefusedIncarnation: not the session's present incarnation.
+	RefusedIncarnation
+	// RefusedOldBatch: the batch sequence was applied already, or a later one was.
+	RefusedOldBatch
+	// RefusedNotOwner: another session (or none) owns the section.
+	RefusedNotOwner
+	// RefusedEpoch: the section is at another epoch.
+	RefusedEpoch
+	// RefusedCur: Cur is outside what the record allows; the sender's memory cannot be trusted.
+	RefusedCur
+	// RefusedExhausted: the key has no numbers left below MaxSeq.
+	RefusedExhausted
+	// RefusedHeld: the key or section is held by an owner, which must hand it back first.
+	RefusedHeld
+	// RefusedLower: the command would lower a counter.
+	RefusedLower
+	// RefusedInvalid: a field is out of its range.
+	RefusedInvalid
+)
+
+// Reply is what Apply answers.
+type Reply struct {
+	Refusal Refusal
+	// Session is the session's state after Register, Resume.
+	Session SessionState
+	// Owned lists the sections of a resumed session.
+	Owned []OwnedSection
+	// Applied lists the assignments that took effect.
+	Applied []Assignment
+	// Results has one entry per op of a batch.
+	Results []OpResult
+}
+
+// OwnedSection is a section with the epoch in which it is owned.
+type OwnedSection struct {
+	Section ids.Section
+	Epoch   ids.Epoch
+}
+
+// OpResult answers one op.
+type OpResult struct {
+	Refusal Refusal
+	// Floor and Bound of the key after an extend; after a return both are Cur.
+	Floor, Bound ids.Seq
+	// Hole declared by this first touch of the epoch; To is 0 when there is none.
+	// Repeating the first touch (Cur 0) answers it again.
+	HoleFrom, HoleTo ids.Seq
+	HoleCause        Cause
+	// SectionEpoch is the section's present epoch, for a sender that lost a reply.
+	SectionEpoch ids.Epoch
+}
