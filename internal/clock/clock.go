@@ -1,0 +1,41 @@
+// Package clock is the time that leases are measured on: monotonic, and
+// counting the time a machine was suspended, so that a lease cannot seem alive
+// after its holder slept through it.
+//
+// It measures intervals only: a reading means nothing on another machine or
+// after a reboot. Timers do not come from here; they use package time.
+package clock
+
+import (
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Clock reads the time since some fixed moment of this machine's boot. It never goes back.
+type Clock interface {
+	Now() time.Duration
+}
+
+type boottime struct{}
+
+// Boottime is CLOCK_BOOTTIME, the clock of production: CLOCK_MONOTONIC, which
+// package time uses, stands still while the machine is suspended.
+func Boottime() Clock { return boottime{} }
+
+func (boottime) Now() time.Duration {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		// Without a clock no lease can be honoured; Linux has had this one since 2.6.39.
+		panic(fmt.Sprintf("clock: CLOCK_BOOTTIME cannot be read: %v", err))
+	}
+	return time.Duration(ts.Nano())
+}
+
+type goClock struct{ start time.Time }
+
+// Go is package time's monotonic clock, for tests: inside a synctest bubble it is the bubble's time.
+func Go() Clock { return goClock{start: time.Now()} }
+
+func (c goClock) Now() time.Duration { return time.Since(c.start) }
