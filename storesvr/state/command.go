@@ -27,7 +27,9 @@ type Register struct {
 
 // Resume continues a session after its process died: incarnation From → From+1.
 // Every batch of the old incarnation is refused from then on. Refused when the
-// session is unknown, expired, or no longer at incarnation From.
+// session is unknown, expired, or no longer at incarnation From; the reply to
+// the latter has the session as it is, so that a process which proved (by its
+// arena's lock) that it is the only one can tell a lost reply from a stale arena.
 type Resume struct {
 	Session                            ids.SessionID
 	From                               ids.Incarnation
@@ -42,7 +44,9 @@ type Expire struct {
 	Incarnation ids.Incarnation
 }
 
-// Leave marks a session as leaving (Done false), or ends one that owns nothing (Done true).
+// Leave marks a session as leaving (Done false), or ends one that owns nothing
+// (Done true; refused while it owns a section). A leaving session that resumes
+// is not leaving any more: the process that asked is dead.
 type Leave struct {
 	Session     ids.SessionID
 	Incarnation ids.Incarnation
@@ -56,8 +60,8 @@ type Assignment struct {
 }
 
 // Assign gives unowned sections to sessions, each with Epoch+1. An assignment
-// of an owned section, or to an unknown session, is skipped; the reply lists
-// which took effect.
+// of an owned section, or to a session that is unknown, leaving or on a
+// draining node, is skipped; the reply lists which took effect.
 type Assign struct{ Assignments []Assignment }
 
 // SetDraining makes a node give all its sections away, or undoes it.
@@ -67,8 +71,11 @@ type SetDraining struct {
 }
 
 // Settle ends the risk of an unclean epoch: each listed key whose record is
-// still of that epoch gets its hole declared (Floor = Bound). Done, sent after
-// a complete scan of the section, removes the epoch from the unclean list.
+// still of that epoch gets its hole declared (Floor = Bound). Done removes the
+// epoch from the unclean list; the sender must have scanned the whole section
+// in a state that has the epoch unclean (a record never joins a past epoch, so
+// any such scan is complete). Refused with RefusedHeld while the epoch is
+// owned, with RefusedEpoch when it is not unclean (any more).
 type Settle struct {
 	Section ids.Section
 	Epoch   ids.Epoch
@@ -77,7 +84,8 @@ type Settle struct {
 }
 
 // Advance raises the counter of a key that no owner holds; it never lowers one.
-// The jump is declared in the ledger.
+// The jump is declared in the ledger, and so is what an unclean epoch may have
+// lost before it. The reply has one result, with the key's Floor and Bound.
 type Advance struct {
 	Key ids.Key
 	To  ids.Seq
@@ -103,11 +111,14 @@ const (
 	OpReturn OpKind = 2
 	// OpRelease is the last step of handing a section back: it marks the epoch
 	// clean and frees the section, or assigns it to Next. The keys themselves
-	// went before it as OpReturn ops, in the same batch or earlier ones.
+	// went before it as OpReturn ops, in the same batch or earlier ones. It is
+	// refused with RefusedCur when a return of the section was so refused in the
+	// same batch: a hand-back that cannot be trusted must not end cleanly.
 	OpRelease OpKind = 3
 )
 
-// Op is one operation of a batch.
+// Op is one operation of a batch. Fields that a kind does not use are not
+// encoded and must be zero.
 type Op struct {
 	Kind  OpKind
 	Epoch ids.Epoch
@@ -115,11 +126,12 @@ type Op struct {
 	Key ids.Key
 	// Cur is the last number that the owner issued (0: it has none in memory).
 	Cur ids.Seq
-	// Step of an extend: how many numbers beyond the new floor are wanted, ≥ 1.
+	// Step of an extend: how many numbers beyond the new floor are wanted, in [1, MaxSeq].
 	Step ids.Seq
 	// Section of a release.
 	Section ids.Section
-	// Next owner of a released section, filled in by the leader; 0 for none.
+	// Next owner of a released section, filled in by the leader; 0 for none. One
+	// that may not get sections (see Assign) counts as none.
 	Next ids.SessionID
 }
 

@@ -1,6 +1,10 @@
 package state
 
-import "github.com/seqsvr/seqsvr/internal/ids"
+import (
+	"fmt"
+
+	"github.com/seqsvr/seqsvr/internal/ids"
+)
 
 // Record is what is durably known of a key. The zero Record is a key never touched.
 type Record struct {
@@ -9,8 +13,11 @@ type Record struct {
 	// Bound: no number above it was issued.
 	Bound ids.Seq
 	// Epoch is the section epoch in which the key was last acquired; 0 when it
-	// was handed back (then Floor == Bound).
+	// was handed back or advanced (then Floor == Bound).
 	Epoch ids.Epoch
+	// HoleAtFloor: the newest hole of the ledger ends at Floor. Nothing was issued
+	// after it, so nobody has been told of it: the next extend answers it.
+	HoleAtFloor bool
 }
 
 // Cause says why a hole exists.
@@ -26,11 +33,12 @@ const (
 )
 
 // Gap is a declared hole: numbers From..To (inclusive) may never have been issued. From ≤ To.
+// Holes of one cause that touch are one Gap, so a key that is lost again and
+// again without being used does not push older holes out of its ledger.
 type Gap struct {
 	From, To ids.Seq
 	Cause    Cause
-	// Epoch in which the hole was recorded, so that the owner of that epoch is
-	// told of it again when the first reply was lost.
+	// Epoch of the section when the hole was recorded.
 	Epoch ids.Epoch
 	// Merged: the bounded ledger joined several old holes; numbers between them were issued.
 	Merged bool
@@ -41,7 +49,8 @@ const GapsMax = 32
 
 // Keys holds the per-key part of the state. An implementation may be backed by
 // a disk; if it cannot read or write it must panic with its error, since an
-// apply that guesses would fork the replicas.
+// apply that guesses would fork the replicas. A slice of gaps is never changed
+// after it was put, and whoever gets it must not change it.
 type Keys interface {
 	Get(ids.Key) (Record, bool)
 	Put(ids.Key, Record)
@@ -102,8 +111,26 @@ type Meta struct {
 	RouteVersion uint64
 }
 
-// State is the whole state machine.
+// State is the whole state machine. It is not safe for concurrent use.
 type State struct {
 	Meta Meta
 	Keys Keys
+	// Bugs switches mechanisms off, for fault-injection tests only. It is not
+	// part of the replicated state; the zero value is correct behaviour.
+	Bugs Bugs
+}
+
+// New makes a state machine that is not founded yet: everything but Genesis is refused.
+func New(k Keys) *State { return &State{Keys: k} }
+
+func (c Cause) String() string {
+	switch c {
+	case CauseMachineLoss:
+		return "machine loss"
+	case CauseAdvance:
+		return "advance"
+	case CauseRestore:
+		return "restore"
+	}
+	return fmt.Sprintf("cause(%d)", uint8(c))
 }

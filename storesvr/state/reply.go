@@ -1,6 +1,10 @@
 package state
 
-import "github.com/seqsvr/seqsvr/internal/ids"
+import (
+	"fmt"
+
+	"github.com/seqsvr/seqsvr/internal/ids"
+)
 
 // Refusal says why a command, a batch or an op had no effect.
 type Refusal uint8
@@ -35,13 +39,14 @@ const (
 // Reply is what Apply answers.
 type Reply struct {
 	Refusal Refusal
-	// Session is the session's state after Register, Resume.
+	// Session is the session's state after Register, Resume, and as it is when a
+	// Resume is refused with RefusedIncarnation.
 	Session SessionState
 	// Owned lists the sections of a resumed session.
 	Owned []OwnedSection
 	// Applied lists the assignments that took effect.
 	Applied []Assignment
-	// Results has one entry per op of a batch.
+	// Results has one entry per op of a batch, and one for an Advance.
 	Results []OpResult
 }
 
@@ -56,10 +61,37 @@ type OpResult struct {
 	Refusal Refusal
 	// Floor and Bound of the key after an extend; after a return both are Cur.
 	Floor, Bound ids.Seq
-	// Hole declared by this first touch of the epoch; To is 0 when there is none.
-	// Repeating the first touch (Cur 0) answers it again.
+	// Hole that ends at Floor and that no reply to a client can have declared
+	// yet, since nothing was issued after it; HoleTo is 0 when there is none.
+	// Repeating the extend answers it again until Cur has passed it. It spans
+	// holes of several causes when they touch.
 	HoleFrom, HoleTo ids.Seq
 	HoleCause        Cause
-	// SectionEpoch is the section's present epoch, for a sender that lost a reply.
+	// SectionEpoch is the section's present epoch, also in a refusal, for a
+	// sender that lost a reply. After a release to nobody it is still the
+	// sender's, and the refusal is RefusedNotOwner.
 	SectionEpoch ids.Epoch
+}
+
+var refusalNames = [...]string{
+	OK:                 "ok",
+	RefusedNotFounded:  "cluster not founded yet",
+	RefusedFounded:     "cluster already founded",
+	RefusedSession:     "session unknown or ended",
+	RefusedIncarnation: "not the session's present incarnation",
+	RefusedOldBatch:    "batch sequence already applied",
+	RefusedNotOwner:    "section not owned by the session",
+	RefusedEpoch:       "not the section's present epoch",
+	RefusedCur:         "number outside what the record allows",
+	RefusedExhausted:   "no numbers left",
+	RefusedHeld:        "held by an owner",
+	RefusedLower:       "would lower a counter",
+	RefusedInvalid:     "field out of range",
+}
+
+func (r Refusal) String() string {
+	if int(r) < len(refusalNames) {
+		return refusalNames[r]
+	}
+	return fmt.Sprintf("refusal(%d)", uint8(r))
 }

@@ -1,0 +1,137 @@
+package state
+
+import "github.com/seqsvr/seqsvr/internal/ids"
+
+// extend acquires a key or raises its bound. The bound in the reply is what the
+// owner may issue up to, and only once this is durable on a quorum.
+func (s *State) extend(sec ids.Section, op *Op) OpResult {
+	if op.Step == 0 || op.Step > ids.MaxSeq {
+		return OpResult{Refusal: RefusedInvalid}
+	}
+	old, _ := s.Keys.Get(op.Key)
+	rec, refusal := old, OK
+	if old.Epoch == op.Epoch {
+		rec, refusal = raised(old, op)
+	} else {
+		rec, refusal = s.acquired(sec, old, op)
+	}
+	if refusal != OK {
+		return OpResult{Refusal: refusal, Floor: old.Floor, Bound: old.Bound}
+	}
+	if rec != old {
+		s.Keys.Put(op.Key, rec)
+	}
+	res := OpResult{Floor: rec.Floor, Bound: rec.Bound}
+	if rec.HoleAtFloor {
+		res.HoleFrom, res.HoleTo, res.HoleCause = holeAt(s.Keys.Gaps(op.Key), rec.Floor)
+	}
+	return res
+}
+
+// acquired is the record after the first touch of the key in this epoch.
+func (s *State) acquired(sec ids.Section, rec Record, op *Op) (Record, Refusal) {
+	clean := s.endedClean(sec, rec.Epoch)
+	base := rec.Bound
+	if clean {
+		base = rec.Floor
+	}
+	switch {
+	case op.Cur > base:
+		return rec, RefusedCur
+	case base >= ids.MaxSeq:
+		return rec, RefusedExhausted
+	}
+	if base > rec.Floor {
+		rec = s.declareLost(sec, op.Key, rec)
+	}
+	return Record{
+		Floor:       base,
+		Bound:       min(base+op.Step, ids.MaxSeq),
+		Epoch:       op.Epoch,
+		HoleAtFloor: rec.HoleAtFloor,
+	}, OK
+}
+
+// raised is the record after a later extend in the same epoch. Cur 0 is an
+// owner that lost the reply to its first touch.
+func raised(rec Record, op *Op) (Record, Refusal) {
+	if op.Cur > rec.Bound {
+		return rec, RefusedCur
+	}
+	if op.Cur > rec.Floor {
+		rec.Floor = op.Cur
+		rec.HoleAtFloor = false
+	}
+	if rec.Floor >= ids.MaxSeq {
+		return rec, RefusedExhausted
+	}
+	rec.Bound = max(rec.Bound, min(rec.Floor+op.Step, ids.MaxSeq))
+	return rec, OK
+}
+
+// handBack ends the epoch's hold of one key at exactly the last number issued.
+// It is the only op that lowers a bound.
+func (s *State) handBack(op *Op) OpResult {
+	rec, _ := s.Keys.Get(op.Key)
+	switch {
+	case rec.Epoch == 0 && rec.Floor == op.Cur:
+		// A retry: it was handed back already, and not touched since.
+		return OpResult{Floor: op.Cur, Bound: op.Cur}
+	case rec.Epoch != op.Epoch || op.Cur < rec.Floor || op.Cur > rec.Bound:
+		return OpResult{Refusal: RefusedCur, Floor: rec.Floor, Bound: rec.Bound}
+	}
+	s.Keys.Put(op.Key, Record{
+		Floor:       op.Cur,
+		Bound:       op.Cur,
+		HoleAtFloor: rec.HoleAtFloor && op.Cur == rec.Floor,
+	})
+	return OpResult{Floor: op.Cur, Bound: op.Cur}
+}
+
+func (s *State) advance(c Advance) OpResult {
+	if !s.validKey(c.Key) || c.To > ids.MaxSeq {
+		return OpResult{Refusal: RefusedInvalid}
+	}
+	sec := c.Key.Section(s.Meta.Genesis.Sections)
+	rec, _ := s.Keys.Get(c.Key)
+	res := OpResult{SectionEpoch: s.Meta.Sections[sec].Epoch}
+	if s.held(sec, rec.Epoch) {
+		res.Refusal, res.Floor, res.Bound = RefusedHeld, rec.Floor, rec.Bound
+		return res
+	}
+	if now := s.Value(c.Key); c.To <= now {
+		res.Refusal, res.Floor, res.Bound = RefusedLower, now, now
+		return res
+	}
+	if !s.endedClean(sec, rec.Epoch) && rec.Floor < rec.Bound {
+		rec = s.declareLost(sec, c.Key, rec)
+	}
+	s.declare(c.Key, Gap{From: rec.Floor + 1, To: c.To, Cause: CauseAdvance, Epoch: res.SectionEpoch})
+	s.Keys.Put(c.Key, Record{Floor: c.To, Bound: c.To, HoleAtFloor: true})
+	res.Floor, res.Bound = c.To, c.To
+	return res
+}
+
+// Value is the highest number that may have been issued for a key, as far as
+// the durable tier knows: the last number issued, unless an owner holds the
+// key now (it knows better) or died holding it.
+func (s *State) Value(k ids.Key) ids.Seq {
+	rec, ok := s.Keys.Get(k)
+	if !ok {
+		return 0
+	}
+	sec := k.Section(s.Meta.Genesis.Sections)
+	if s.held(sec, rec.Epoch) || s.endedClean(sec, rec.Epoch) {
+		return rec.Floor
+	}
+	return rec.Bound
+}
+
+// endedClean says whether a record of epoch e, which is not the epoch of an
+// owner at work, stands at its floor.
+func (s *State) endedClean(sec ids.Section, e ids.Epoch) bool {
+	if s.Bugs.IgnoreCleanMark {
+		return e == 0
+	}
+	return e == 0 || s.Clean(sec, e)
+}
