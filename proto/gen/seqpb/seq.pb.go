@@ -525,13 +525,15 @@ func (x *RoutesRequest) GetCluster() string {
 	return ""
 }
 
-// RouteTable is a full table or a delta of one (see router.Table).
+// RouteTable is a full table or a delta of one (see router.Delta).
 type RouteTable struct {
-	Cluster    string       `protobuf:"bytes,1,opt,name=cluster" json:"cluster,omitempty"`
-	ClusterId  string       `protobuf:"bytes,2,opt,name=cluster_id" json:"cluster_id,omitempty"`
-	MapVersion uint64       `protobuf:"varint,3,opt,name=map_version" json:"map_version,omitempty"`
-	Spaces     []*Space     `protobuf:"bytes,4,rep,name=spaces" json:"spaces,omitempty"`
-	Sets       []*SetRoutes `protobuf:"bytes,5,rep,name=sets" json:"sets,omitempty"`
+	Cluster    string `protobuf:"bytes,1,opt,name=cluster" json:"cluster,omitempty"`
+	ClusterId  string `protobuf:"bytes,2,opt,name=cluster_id" json:"cluster_id,omitempty"`
+	MapVersion uint64 `protobuf:"varint,3,opt,name=map_version" json:"map_version,omitempty"`
+
+	// Empty: the message leaves the Set map as it is, and its Sets have no ranges.
+	Spaces []*Space     `protobuf:"bytes,4,rep,name=spaces" json:"spaces,omitempty"`
+	Sets   []*SetRoutes `protobuf:"bytes,5,rep,name=sets" json:"sets,omitempty"`
 }
 
 func (x *RouteTable) Reset() { *x = RouteTable{} }
@@ -660,7 +662,8 @@ type SetRoutes struct {
 	Ranges   []*Range     `protobuf:"bytes,4,rep,name=ranges" json:"ranges,omitempty"`
 	Nodes    []*AllocNode `protobuf:"bytes,5,rep,name=nodes" json:"nodes,omitempty"`
 
-	// Sections that this message speaks of; empty means all of them in order.
+	// Sections that this message speaks of. In a delta (since > 0) those that
+	// changed; else empty, and owner and epoch have all of them in order.
 	Section []uint32 `protobuf:"varint,6,rep,packed,name=section" json:"section,omitempty"`
 
 	// Per listed section: the owning session (0: none) and the epoch.
@@ -669,6 +672,11 @@ type SetRoutes struct {
 
 	// The client addresses of the Set's StoreSvrs.
 	Stores []string `protobuf:"bytes,9,rep,name=stores" json:"stores,omitempty"`
+
+	// A delta holds every change after version `since`; a receiver that is older
+	// than that must ask for the whole. 0: not a delta. A Set with version 0 is
+	// only named with its ranges: the sender does not know its owners.
+	Since uint64 `protobuf:"varint,10,opt,name=since" json:"since,omitempty"`
 }
 
 func (x *SetRoutes) Reset() { *x = SetRoutes{} }
@@ -738,6 +746,13 @@ func (x *SetRoutes) GetStores() []string {
 		return x.Stores
 	}
 	return nil
+}
+
+func (x *SetRoutes) GetSince() uint64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
 }
 
 type AllocNode struct {
