@@ -91,19 +91,24 @@ func holes(sorted []Entry, spaces []ids.Space) []Entry {
 // Lookup names the Set that owns a position; false if it is unassigned or
 // outside every space of the map.
 func (m *Map) Lookup(space ids.SpaceID, p ids.Position) (string, bool) {
+	i := m.Find(space, p)
+	if i < 0 || m.Entries[i].Set == Unassigned {
+		return "", false
+	}
+	return m.Entries[i].Set, true
+}
+
+// Find is the index in Entries of the entry that has a position, -1 if none has.
+func (m *Map) Find(space ids.SpaceID, p ids.Position) int {
 	// The last entry that starts at or before the position is the only candidate.
 	i := sort.Search(len(m.Entries), func(i int) bool {
 		e := &m.Entries[i]
 		return e.Space > space || e.Space == space && e.Lo > p
-	})
-	if i == 0 {
-		return "", false
+	}) - 1
+	if i < 0 || !m.Entries[i].Contains(space, p) {
+		return -1
 	}
-	e := &m.Entries[i-1]
-	if !e.Contains(space, p) || e.Set == Unassigned {
-		return "", false
-	}
-	return e.Set, true
+	return i
 }
 
 // Owned lists the ranges of a Set in order.
