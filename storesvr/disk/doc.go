@@ -1,0 +1,23 @@
+// Package disk keeps the durable tier's state in one bbolt file, off the path
+// of the replies.
+//
+// Guarantees:
+//   - state.db is always the exact state after some applied Raft entry: dirty
+//     keys, the meta state and that entry's index are written in ONE bbolt
+//     transaction, so a replay skips what is in the file and redoes the rest.
+//   - Every value carries a checksum of its key and itself. A value that does not
+//     match is never used: the store fails (typed error), it does not guess.
+//   - A snapshot is a view of one moment, streamed with flat memory. A restore
+//     is verified whole before it replaces the old file; until then the old state stands.
+//   - A directory of another cluster, Set or node, of a newer format, or with a
+//     part missing is refused with an error that names path, found, want and remedy.
+//     Nothing is ever reset.
+//
+// Invariants: reads look at the active generation, then the frozen ones from
+// new to old, then the file. Only the apply goroutine writes to the active
+// generation, and it is frozen only between two applied entries. Dirty keys are
+// bounded: past FlushKeys a flush starts, past HardKeys applying waits for it.
+//
+// What it does not do: decide what a command means (storesvr/state), or make
+// anything durable before a reply — the Raft log does that.
+package disk

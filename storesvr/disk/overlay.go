@@ -1,0 +1,31 @@
+package disk
+
+import (
+	"go.etcd.io/bbolt"
+
+	"github.com/seqsvr/seqsvr/internal/ids"
+	"github.com/seqsvr/seqsvr/storesvr/state"
+)
+
+// generation is a set of changes that goes to the file in one transaction.
+// While it is the active one only the apply goroutine changes it, under
+// Store.mu; frozen, it never changes.
+type generation struct {
+	records map[ids.Key]state.Record
+	gaps    map[ids.Key][]state.Gap
+	// head is encodeHead at the freeze; records and gaps are all changes up to its index.
+	head []byte
+	// view, if set, is given a read transaction of the file as this generation left it.
+	view chan<- viewResult
+}
+
+type viewResult struct {
+	tx  *bbolt.Tx
+	err error
+}
+
+func newGeneration() *generation {
+	return &generation{records: map[ids.Key]state.Record{}, gaps: map[ids.Key][]state.Gap{}}
+}
+
+func (g *generation) dirty() int { return len(g.records) + len(g.gaps) }

@@ -1,0 +1,179 @@
+package disk
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/seqsvr/seqsvr/internal/ids"
+	"github.com/seqsvr/seqsvr/storesvr/state"
+)
+
+const (
+	restoreSuffix = ".restore"
+	// restoreBatch is how many keys a restore writes in one transaction.
+	restoreBatch = 32 << 10
+)
+
+// Restore replaces the state by the snapshot, once all of it was read, verified
+// and synced beside the old file. On any error the old state stands.
+// check may refuse what the snapshot's head says before anything is read; it may be nil.
+func (s *Store) Restore(r io.Reader, check func(applied uint64, meta *state.Meta) error) (SnapshotSummary, error) {
+	tmp := s.path + restoreSuffix
+	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return SnapshotSummary{}, &IOError{Path: tmp, Op: "remove", Err: err}
+	}
+	sum, err := buildState(tmp, r, check)
+	if err != nil {
+		// What is left of it is removed by the next restore at the latest.
+		_ = os.Remove(tmp)
+		return sum, err
+	}
+	return sum, s.swap(tmp)
+}
+
+// swap puts the verified file in the place of the present one.
+func (s *Store) swap(tmp string) error {
+	s.dbMu.Lock()
+	defer s.dbMu.Unlock()
+	if err := os.Rename(tmp, s.path); err != nil {
+		return &IOError{Path: s.path, Op: "rename", Err: err}
+	}
+	// From here the name belongs to the new state: an error leaves the store failed, not mixed.
+	err := syncDir(filepath.Dir(s.path))
+	var db *bbolt.DB
+	if err == nil {
+		db, err = OpenBolt(s.path, stateOptions())
+	}
+	if err != nil {
+		s.fail(err)
+		return err
+	}
+	old := s.db
+	s.db = db
+	s.mu.Lock()
+	for _, g := range s.frozen {
+		if g.view != nil {
+			g.view <- viewResult{err: &SnapshotError{What: "the state was replaced by a restore"}}
+		}
+	}
+	s.frozen, s.active = nil, newGeneration()
+	s.signal()
+	s.mu.Unlock()
+	if err := old.Close(); err != nil {
+		err = &IOError{Path: s.path, Op: "close the replaced file", Err: err}
+		s.fail(err)
+		return err
+	}
+	return nil
+}
+
+// buildState writes a snapshot to a new state file at path.
+func buildState(path string, r io.Reader, check func(uint64, *state.Meta) error) (sum SnapshotSummary, err error) {
+	o := stateOptions()
+	o.NoSync = true // synced once, at the end
+	db, err := OpenBolt(path, o)
+	if err != nil {
+		return sum, err
+	}
+	b := &builder{db: db, check: check}
+	if err = initState(db); err == nil {
+		sum, err = ReadSnapshot(r, b)
+	}
+	b.abort()
+	if err == nil {
+		err = db.Sync()
+	}
+	if cerr := db.Close(); err == nil {
+		err = cerr
+	}
+	var se *SnapshotError
+	if err != nil && !errors.As(err, &se) {
+		err = boltError(path, "restore", err)
+	}
+	return sum, err
+}
+
+// builder is the SnapshotSink that fills a new state file.
+type builder struct {
+	db    *bbolt.DB
+	check func(uint64, *state.Meta) error
+	tx    *bbolt.Tx
+	n     int
+	head  []byte
+}
+
+func (b *builder) Head(applied uint64, meta *state.Meta) error {
+	if b.check != nil {
+		if err := b.check(applied, meta); err != nil {
+			return &SnapshotError{What: "it is not for this node", Err: err}
+		}
+	}
+	b.head = encodeHead(applied, meta)
+	return nil
+}
+
+func (b *builder) bucket(name []byte) (*bbolt.Bucket, error) {
+	if b.n == restoreBatch {
+		if err := b.commit(); err != nil {
+			return nil, err
+		}
+	}
+	if b.tx == nil {
+		tx, err := b.db.Begin(true)
+		if err != nil {
+			return nil, err
+		}
+		b.tx = tx
+	}
+	b.n++
+	bk := b.tx.Bucket(name)
+	bk.FillPercent = 0.9 // keys come in order
+	return bk, nil
+}
+
+func (b *builder) commit() error {
+	tx := b.tx
+	b.tx, b.n = nil, 0
+	if tx == nil {
+		return nil
+	}
+	return tx.Commit()
+}
+
+func (b *builder) abort() {
+	if b.tx != nil {
+		_ = b.tx.Rollback()
+	}
+}
+
+func (b *builder) Record(k ids.Key, r state.Record) error {
+	bk, err := b.bucket(bucketRecords)
+	if err != nil {
+		return err
+	}
+	return putRecord(bk, k, r)
+}
+
+func (b *builder) Gaps(k ids.Key, g []state.Gap) error {
+	bk, err := b.bucket(bucketGaps)
+	if err != nil {
+		return err
+	}
+	return putGaps(bk, k, g)
+}
+
+func (b *builder) Finish() error {
+	bk, err := b.bucket(bucketMeta)
+	if err != nil {
+		return err
+	}
+	if err := bk.Put(keyState, seal(keyState, b.head)); err != nil {
+		return err
+	}
+	return b.commit()
+}

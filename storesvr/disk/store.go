@@ -1,0 +1,391 @@
+package disk
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"sync"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/seqsvr/seqsvr/internal/ids"
+	"github.com/seqsvr/seqsvr/storesvr/state"
+)
+
+// Options of a Store. Zero fields get their defaults.
+type Options struct {
+	// FlushKeys: with so many dirty keys a flush starts.
+	FlushKeys int
+	// HardKeys: with so many dirty keys applying waits for the flush.
+	HardKeys int
+	// Failed is called once, from any goroutine, when the disk has failed.
+	Failed func(error)
+}
+
+const (
+	defaultFlushKeys = 128 << 10
+	defaultHardKeys  = 512 << 10
+)
+
+// Store is state.Keys over state.db. Put, PutGaps, Commit, Snapshot and Restore
+// are for the one goroutine that applies; Get and Gaps for anyone. When the
+// disk fails or lies, these panic with a *CorruptError or *IOError: an apply
+// that went on would fork the replicas.
+type Store struct {
+	path string
+	opts Options
+
+	// dbMu is held for reading around every use of db, and for writing while a restore swaps it.
+	dbMu sync.RWMutex
+	db   *bbolt.DB
+
+	mu     sync.RWMutex
+	active *generation
+	// frozen, oldest first, waits for the flusher. The flusher alone removes from it.
+	frozen []*generation
+	err    error
+	// moved is closed and replaced whenever frozen shrinks or err is set.
+	moved chan struct{}
+
+	// wake has room for one: a generation was frozen.
+	wake chan struct{}
+	stop chan struct{}
+	wg   sync.WaitGroup
+	once sync.Once
+}
+
+var _ state.Keys = (*Store)(nil)
+
+// Create makes an empty state.db in dir; one that is there already is only completed.
+func Create(dir string) error {
+	path := filepath.Join(dir, StateFile)
+	db, err := OpenBolt(path, stateOptions())
+	if err != nil {
+		return err
+	}
+	err = boltError(path, "create", initState(db))
+	if cerr := db.Close(); err == nil {
+		err = boltError(path, "close", cerr)
+	}
+	if err != nil {
+		return err
+	}
+	return syncDir(dir)
+}
+
+// stateOptions keeps the freelist on disk: flushes are large and rare, and
+// opening then does not have to walk every page.
+func stateOptions() *bbolt.Options {
+	o := BoltOptions()
+	o.NoFreelistSync = false
+	return o
+}
+
+func initState(db *bbolt.DB) error {
+	return db.Update(func(tx *bbolt.Tx) error {
+		for _, b := range [][]byte{bucketMeta, bucketRecords, bucketGaps} {
+			if _, err := tx.CreateBucketIfNotExists(b); err != nil {
+				return err
+			}
+		}
+		m := tx.Bucket(bucketMeta)
+		if m.Get(keyFormat) != nil {
+			return nil
+		}
+		return m.Put(keyFormat, seal(keyFormat, binary.LittleEndian.AppendUint32(nil, FormatVersion)))
+	})
+}
+
+// Open opens dir's state.db, which must exist.
+func Open(dir string, o Options) (*Store, error) {
+	if o.FlushKeys <= 0 {
+		o.FlushKeys = defaultFlushKeys
+	}
+	if o.HardKeys <= 0 {
+		o.HardKeys = max(defaultHardKeys, 2*o.FlushKeys)
+	}
+	path := filepath.Join(dir, StateFile)
+	if err := CheckBolt(path); err != nil {
+		return nil, err
+	}
+	db, err := OpenBolt(path, stateOptions())
+	if err != nil {
+		return nil, err
+	}
+	if err := checkState(path, db); err != nil {
+		db.Close()
+		return nil, err
+	}
+	s := &Store{
+		path:   path,
+		opts:   o,
+		db:     db,
+		active: newGeneration(),
+		moved:  make(chan struct{}),
+		wake:   make(chan struct{}, 1),
+		stop:   make(chan struct{}),
+	}
+	s.wg.Go(s.flusher)
+	return s, nil
+}
+
+// checkState reads what every opening relies on: the buckets, the format and the meta state.
+func checkState(path string, db *bbolt.DB) error {
+	return Guard(path, "its head cannot be read", func() error {
+		return db.View(func(tx *bbolt.Tx) error {
+			for _, b := range [][]byte{bucketMeta, bucketRecords, bucketGaps} {
+				if tx.Bucket(b) == nil {
+					return &CorruptError{Path: path, What: fmt.Sprintf("bucket %q is missing", b)}
+				}
+			}
+			f, err := unseal(keyFormat, tx.Bucket(bucketMeta).Get(keyFormat))
+			if err != nil || len(f) != 4 {
+				return &CorruptError{Path: path, What: "its format is unreadable", Err: err}
+			}
+			if v := binary.LittleEndian.Uint32(f); v != FormatVersion {
+				return &RefusedError{Path: path, What: "format", Found: strconv.Itoa(int(v)), Want: strconv.Itoa(FormatVersion),
+					Remedy: "run the version of storesvr that wrote it, or a newer one"}
+			}
+			_, _, err = readHead(path, tx)
+			return err
+		})
+	})
+}
+
+// readHead gives index 0 and no meta when nothing was applied yet.
+func readHead(path string, tx *bbolt.Tx) (uint64, *state.Meta, error) {
+	b := tx.Bucket(bucketMeta).Get(keyState)
+	if b == nil {
+		return 0, nil, nil
+	}
+	v, err := unseal(keyState, b)
+	if err != nil {
+		return 0, nil, &CorruptError{Path: path, What: "meta state", Err: err}
+	}
+	applied, m, err := decodeHead(v)
+	if err != nil {
+		return 0, nil, &CorruptError{Path: path, What: "meta state", Err: err}
+	}
+	return applied, m, nil
+}
+
+// Load answers what is in the file: the index of the last entry in it (0: none yet) and the meta state.
+func (s *Store) Load() (applied uint64, meta *state.Meta, err error) {
+	err = s.view(func(tx *bbolt.Tx) error {
+		applied, meta, err = readHead(s.path, tx)
+		return err
+	})
+	return applied, meta, err
+}
+
+func (s *Store) view(f func(*bbolt.Tx) error) error {
+	s.dbMu.RLock()
+	defer s.dbMu.RUnlock()
+	return boltError(s.path, "read", Guard(s.path, "read", func() error { return s.db.View(f) }))
+}
+
+// Get looks a record up.
+func (s *Store) Get(k ids.Key) (state.Record, bool) {
+	s.mu.RLock()
+	r, ok := lookup(s, k, func(g *generation) map[ids.Key]state.Record { return g.records })
+	s.mu.RUnlock()
+	if ok {
+		return r, true
+	}
+	var key [keyBytes]byte
+	s.must(s.view(func(tx *bbolt.Tx) error {
+		b := tx.Bucket(bucketRecords).Get(appendKey(key[:0], k))
+		if b == nil {
+			return nil
+		}
+		var err error
+		if r, err = openRecord(key[:], b); err != nil {
+			return &CorruptError{Path: s.path, What: "record of key " + k.String(), Err: err}
+		}
+		ok = true
+		return nil
+	}))
+	return r, ok
+}
+
+// Gaps looks a key's ledger up. The caller must not change it.
+func (s *Store) Gaps(k ids.Key) []state.Gap {
+	s.mu.RLock()
+	gaps, ok := lookup(s, k, func(g *generation) map[ids.Key][]state.Gap { return g.gaps })
+	s.mu.RUnlock()
+	if ok {
+		return gaps
+	}
+	var key [keyBytes]byte
+	s.must(s.view(func(tx *bbolt.Tx) error {
+		b := tx.Bucket(bucketGaps).Get(appendKey(key[:0], k))
+		if b == nil {
+			return nil
+		}
+		var err error
+		if gaps, err = openGaps(key[:], b); err != nil {
+			return &CorruptError{Path: s.path, What: "gap ledger of key " + k.String(), Err: err}
+		}
+		return nil
+	}))
+	return gaps
+}
+
+func lookup[V any](s *Store, k ids.Key, of func(*generation) map[ids.Key]V) (V, bool) {
+	if v, ok := of(s.active)[k]; ok {
+		return v, true
+	}
+	for i := len(s.frozen) - 1; i >= 0; i-- {
+		if v, ok := of(s.frozen[i])[k]; ok {
+			return v, true
+		}
+	}
+	var zero V
+	return zero, false
+}
+
+// Put changes a record in memory; Commit says up to which entry.
+func (s *Store) Put(k ids.Key, r state.Record) {
+	s.mu.Lock()
+	s.active.records[k] = r
+	s.mu.Unlock()
+}
+
+// PutGaps changes a ledger in memory. It keeps g.
+func (s *Store) PutGaps(k ids.Key, g []state.Gap) {
+	s.mu.Lock()
+	s.active.gaps[k] = g
+	s.mu.Unlock()
+}
+
+// Commit says that all changes so far are those of the entries up to index. It
+// starts a flush when enough is dirty, and waits for one when too much is.
+func (s *Store) Commit(index uint64, meta *state.Meta) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mustLocked()
+	if s.active.dirty() >= s.opts.FlushKeys && len(s.frozen) == 0 {
+		s.freeze(index, meta, nil)
+	}
+	for s.dirtyLocked() >= s.opts.HardKeys && len(s.frozen) > 0 {
+		moved := s.moved
+		s.mu.Unlock()
+		<-moved
+		s.mu.Lock()
+		s.mustLocked()
+	}
+}
+
+func (s *Store) dirtyLocked() int {
+	n := s.active.dirty()
+	for _, g := range s.frozen {
+		n += g.dirty()
+	}
+	return n
+}
+
+// freeze hands the active generation to the flusher. s.mu is held.
+func (s *Store) freeze(index uint64, meta *state.Meta, view chan<- viewResult) {
+	g := s.active
+	g.head = encodeHead(index, meta)
+	g.view = view
+	s.frozen = append(s.frozen, g)
+	s.active = newGeneration()
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Flush writes everything up to index to the file and waits for it.
+func (s *Store) Flush(ctx context.Context, index uint64, meta *state.Meta) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return s.err
+	}
+	s.freeze(index, meta, nil)
+	for len(s.frozen) > 0 {
+		moved := s.moved
+		s.mu.Unlock()
+		select {
+		case <-moved:
+		case <-ctx.Done():
+		}
+		s.mu.Lock()
+		if s.err != nil {
+			return s.err
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("flush %s: %w", s.path, ctx.Err())
+		}
+	}
+	return nil
+}
+
+// Close stops the flusher and closes the file. What was not flushed is not in
+// it: the log has it.
+func (s *Store) Close() error {
+	var err error
+	s.once.Do(func() {
+		close(s.stop)
+		s.wg.Wait()
+		s.mu.Lock()
+		if s.err == nil {
+			s.err = &IOError{Path: s.path, Op: "use", Err: errClosed}
+		}
+		for _, g := range s.frozen {
+			if g.view != nil {
+				g.view <- viewResult{err: s.err}
+			}
+		}
+		s.signal()
+		s.mu.Unlock()
+		s.dbMu.Lock()
+		defer s.dbMu.Unlock()
+		err = boltError(s.path, "close", s.db.Close())
+	})
+	return err
+}
+
+// Dirty is the number of changed keys that are not in the file yet.
+func (s *Store) Dirty() int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.dirtyLocked()
+}
+
+// fail records the first failure and lets go of everyone who waits.
+func (s *Store) fail(err error) {
+	s.mu.Lock()
+	first := s.err == nil
+	if first {
+		s.err = err
+		s.signal()
+	}
+	s.mu.Unlock()
+	if first && s.opts.Failed != nil {
+		s.opts.Failed(err)
+	}
+}
+
+// signal wakes whoever waits for moved. s.mu is held.
+func (s *Store) signal() {
+	close(s.moved)
+	s.moved = make(chan struct{})
+}
+
+func (s *Store) must(err error) {
+	if err != nil {
+		s.fail(err)
+		panic(err)
+	}
+}
+
+func (s *Store) mustLocked() {
+	if s.err != nil {
+		panic(s.err)
+	}
+}

@@ -1,0 +1,315 @@
+package disk
+
+import (
+	"bytes"
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/seqsvr/seqsvr/internal/ids"
+	"github.com/seqsvr/seqsvr/storesvr/state"
+)
+
+const testSections = 8
+
+func testMeta() *state.Meta {
+	return &state.Meta{
+		Genesis:  state.Genesis{Cluster: "c", ClusterID: "id-1", Set: "s1", Sections: testSections, Spaces: ids.DefaultSpaces()},
+		Sections: make([]state.SectionState, testSections),
+		Sessions: map[ids.SessionID]*state.SessionState{},
+		Stores:   map[string]state.StoreNode{},
+		Draining: map[string]bool{},
+	}
+}
+
+func openTest(t testing.TB, dir string, o Options) *Store {
+	t.Helper()
+	if err := Create(dir); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(dir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func mustClose(t testing.TB, s *Store) {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func uid(n uint64) ids.Key { return ids.Key{Space: 1, Hi: n} }
+
+func rec(n ids.Seq) state.Record { return state.Record{Floor: n, Bound: n + 10, Epoch: 1} }
+
+func TestReadsSeeTheNewestChangeInMemoryOrOnDisk(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		dir, err := os.MkdirTemp("", "disk")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer os.RemoveAll(dir)
+		o := Options{FlushKeys: rapid.IntRange(1, 20).Draw(rt, "flush")}
+		s := openTest(t, dir, o)
+		defer func() { s.Close() }()
+		want := state.NewMapKeys()
+		// What the file holds at the least: the state at the last Flush.
+		index := uint64(0)
+		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
+			k := uid(rapid.Uint64Range(0, 5000).Draw(rt, "key"))
+			switch rapid.IntRange(0, 7).Draw(rt, "do") {
+			case 0:
+				g := []state.Gap{{From: 1, To: ids.Seq(index + 1), Cause: state.CauseAdvance}}
+				s.PutGaps(k, g)
+				want.PutGaps(k, g)
+				index++
+				s.Commit(index, testMeta())
+			case 1:
+				if err := s.Flush(t.Context(), index, testMeta()); err != nil {
+					rt.Fatal(err)
+				}
+				mustClose(t, s)
+				s = openTest(t, dir, o)
+				if applied, _, err := s.Load(); err != nil || applied != index {
+					rt.Fatalf("after a flush at %d the file is at %d, %v", index, applied, err)
+				}
+			case 2:
+				var got []KeyRecord
+				sec := ids.Section(rapid.IntRange(0, testSections-1).Draw(rt, "section"))
+				after, done := ids.Key{}, false
+				for !done {
+					var page []KeyRecord
+					page, after, done = s.Scan(sec, testSections, after, rapid.IntRange(1, 7).Draw(rt, "limit"))
+					got = append(got, page...)
+				}
+				var exp []KeyRecord
+				want.Each(func(k ids.Key, r state.Record) bool {
+					if k.Section(testSections) == sec {
+						exp = append(exp, KeyRecord{k, r})
+					}
+					return true
+				})
+				if !slices.Equal(got, exp) {
+					rt.Fatalf("scan of section %d: got %v, want %v", sec, got, exp)
+				}
+			default:
+				r := rec(ids.Seq(index))
+				s.Put(k, r)
+				want.Put(k, r)
+				index++
+				s.Commit(index, testMeta())
+			}
+			got, ok := s.Get(k)
+			exp, eok := want.Get(k)
+			if got != exp || ok != eok || !slices.Equal(s.Gaps(k), want.Gaps(k)) {
+				rt.Fatalf("key %v: got %v %v %v, want %v %v %v", k, got, ok, s.Gaps(k), exp, eok, want.Gaps(k))
+			}
+		}
+	})
+}
+
+func TestACrashLeavesTheStateOfOneEntry(t *testing.T) {
+	dir := t.TempDir()
+	s := openTest(t, dir, Options{FlushKeys: 7, HardKeys: 14})
+	// Entry i sets keys i and i+1 to i: any file must show both or neither.
+	for i := uint64(1); i <= 500; i++ {
+		s.Put(uid(i), rec(ids.Seq(i)))
+		s.Put(uid(i+1), rec(ids.Seq(i)))
+		s.Commit(i, testMeta())
+	}
+	mustClose(t, s) // no flush: as after a crash
+	s = openTest(t, dir, Options{})
+	applied, meta, err := s.Load()
+	if err != nil || applied == 0 || meta == nil {
+		t.Fatalf("applied %d, meta %v, %v: want something flushed", applied, meta, err)
+	}
+	for i := uint64(1); i <= 501; i++ {
+		want := state.Record{}
+		if i <= applied {
+			want = rec(ids.Seq(i))
+		} else if i == applied+1 {
+			want = rec(ids.Seq(applied))
+		}
+		if got, ok := s.Get(uid(i)); got != want || ok != (want != state.Record{}) {
+			t.Fatalf("applied %d: key %d is %v, want %v", applied, i, got, want)
+		}
+	}
+}
+
+func TestApplyingWaitsWhenTooMuchIsDirty(t *testing.T) {
+	s := openTest(t, t.TempDir(), Options{FlushKeys: 10, HardKeys: 20})
+	for i := uint64(1); i <= 2000; i++ {
+		s.Put(uid(i), rec(1))
+		s.Commit(i, testMeta())
+		if d := s.Dirty(); d >= 30 {
+			t.Fatalf("%d keys are dirty, the limit is 20", d)
+		}
+	}
+}
+
+type mapSource struct {
+	applied uint64
+	meta    *state.Meta
+	keys    *state.MapKeys
+	gaps    map[ids.Key][]state.Gap
+}
+
+func (m *mapSource) Head() (uint64, *state.Meta) { return m.applied, m.meta }
+func (m *mapSource) EachRecord(f func(ids.Key, state.Record) error) (err error) {
+	m.keys.Each(func(k ids.Key, r state.Record) bool { err = f(k, r); return err == nil })
+	return err
+}
+func (m *mapSource) EachGaps(f func(ids.Key, []state.Gap) error) error {
+	for _, k := range slices.SortedFunc(maps.Keys(m.gaps), ids.Key.Compare) {
+		if err := f(k, m.gaps[k]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func fill(s *Store, from, to uint64) {
+	for i := from; i <= to; i++ {
+		s.Put(uid(i*7), rec(ids.Seq(i)))
+		if i%10 == 0 {
+			s.PutGaps(uid(i*7), []state.Gap{{From: 1, To: 2, Cause: state.CauseMachineLoss}})
+		}
+		s.Commit(i, testMeta())
+	}
+}
+
+func TestSnapshotIsOfOneMoment(t *testing.T) {
+	s := openTest(t, t.TempDir(), Options{FlushKeys: 50})
+	fill(s, 1, 1000)
+	v, err := s.Snapshot(1000, testMeta())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := uint64(1); i <= 1000; i++ { // goes on changing the same keys
+		s.Put(uid(i*7), rec(9999))
+		s.Commit(1000+i, testMeta())
+	}
+	var b bytes.Buffer
+	sum, err := WriteSnapshot(&b, v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.Release()
+	v.Release()
+	if sum.Records != 1000 || sum.Gaps != 100 || sum.Applied != 1000 {
+		t.Fatalf("summary %+v", sum)
+	}
+	o := openTest(t, t.TempDir(), Options{})
+	fill(o, 1, 3) // replaced by the restore
+	o.Put(uid(1), rec(1))
+	got, err := o.Restore(bytes.NewReader(b.Bytes()), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Records != 1000 || got.Applied != 1000 || got.Checksum != sum.Checksum {
+		t.Fatalf("restored %+v, written %+v", got, sum)
+	}
+	if _, ok := o.Get(uid(1)); ok {
+		t.Fatal("a key of before the restore is still there")
+	}
+	for i := uint64(1); i <= 1000; i++ {
+		if r, _ := o.Get(uid(i * 7)); r != rec(ids.Seq(i)) {
+			t.Fatalf("key %d is %v", i*7, r)
+		}
+		if n := len(o.Gaps(uid(i * 7))); (n == 1) != (i%10 == 0) {
+			t.Fatalf("key %d has %d gaps", i*7, n)
+		}
+	}
+	if applied, meta, err := o.Load(); err != nil || applied != 1000 || meta.Genesis.ClusterID != "id-1" {
+		t.Fatalf("applied %d %v %v", applied, meta, err)
+	}
+}
+
+func TestABadSnapshotLeavesTheOldState(t *testing.T) {
+	src := &mapSource{applied: 5, meta: testMeta(), keys: state.NewMapKeys(), gaps: map[ids.Key][]state.Gap{uid(1): {{From: 1, To: 1, Cause: state.CauseAdvance}}}}
+	for i := range uint64(20) {
+		src.keys.Put(uid(i), rec(1))
+	}
+	var b bytes.Buffer
+	if _, err := WriteSnapshot(&b, src); err != nil {
+		t.Fatal(err)
+	}
+	good := b.Bytes()
+	dir := t.TempDir()
+	s := openTest(t, dir, Options{})
+	s.Put(uid(77), rec(7))
+	s.Commit(1, testMeta())
+	refuse := func(what string, bad []byte) {
+		t.Helper()
+		_, err := s.Restore(bytes.NewReader(bad), nil)
+		var se *SnapshotError
+		if !errors.As(err, &se) {
+			t.Fatalf("%s: %v, want a SnapshotError", what, err)
+		}
+	}
+	for n := 0; n < len(good); n += 5 {
+		refuse("cut short", good[:n])
+	}
+	for n := 0; n < len(good); n += 3 {
+		bad := bytes.Clone(good)
+		bad[n] ^= 1 << (n % 8)
+		refuse("flipped bit", bad)
+	}
+	refuse("bytes after the end", append(bytes.Clone(good), 0))
+	wrong := errors.New("another cluster")
+	if _, err := s.Restore(bytes.NewReader(good), func(uint64, *state.Meta) error { return wrong }); !errors.Is(err, wrong) {
+		t.Fatalf("the check was not heard: %v", err)
+	}
+	if r, ok := s.Get(uid(77)); !ok || r != rec(7) {
+		t.Fatal("the old state is gone")
+	}
+	if _, err := os.Stat(filepath.Join(dir, StateFile+restoreSuffix)); !os.IsNotExist(err) {
+		t.Fatalf("the failed restore left its file: %v", err)
+	}
+	if _, err := s.Restore(bytes.NewReader(good), nil); err != nil {
+		t.Fatal(err)
+	}
+	if r, ok := s.Get(uid(3)); !ok || r != rec(1) {
+		t.Fatal("the good snapshot was not taken")
+	}
+}
+
+func TestScanFindsHashedNamesToo(t *testing.T) {
+	s := openTest(t, t.TempDir(), Options{FlushKeys: 300})
+	sp := ids.DefaultSpaces()[1]
+	want := map[ids.Section]int{}
+	for i := range uint64(1000) {
+		k, err := sp.NameKey(string(rune('a'+i%26)) + string(rune('a'+i/26)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := s.Get(k); ok {
+			continue
+		}
+		s.Put(k, rec(1))
+		s.Put(uid(i*100), rec(1))
+		want[k.Section(testSections)]++
+		want[uid(i*100).Section(testSections)]++
+		s.Commit(i+1, testMeta())
+	}
+	for sec := range ids.Section(testSections) {
+		n, after, done := 0, ids.Key{}, false
+		for !done {
+			var page []KeyRecord
+			page, after, done = s.Scan(sec, testSections, after, 64)
+			n += len(page)
+		}
+		if n != want[sec] {
+			t.Errorf("section %d: %d keys, want %d", sec, n, want[sec])
+		}
+	}
+}
