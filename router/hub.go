@@ -14,12 +14,17 @@ var ErrHubClosed = errors.New("route hub is closed")
 // keeps nothing per watcher, so a slow watcher costs nothing and skips to the
 // newest table when it comes back.
 type Hub struct {
-	table atomic.Pointer[Table]
+	now atomic.Pointer[edition]
 
-	mu sync.Mutex // orders publications; guards what is below
-	// changed is closed at the next publication, and replaced.
-	changed chan struct{}
-	closed  bool
+	mu     sync.Mutex // orders publications
+	closed bool
+}
+
+// edition is a published table with the means to learn of the next one.
+type edition struct {
+	table *Table
+	// over is closed when another table is published, or the hub is closed.
+	over chan struct{}
 }
 
 // NewHub makes a hub that holds t; nil is the empty table.
@@ -27,13 +32,20 @@ func NewHub(t *Table) *Hub {
 	if t == nil {
 		t = &Table{}
 	}
-	h := &Hub{changed: make(chan struct{})}
-	h.table.Store(t)
+	h := &Hub{}
+	h.now.Store(&edition{table: t, over: make(chan struct{})})
 	return h
 }
 
 // Load is the newest table; never nil.
-func (h *Hub) Load() *Table { return h.table.Load() }
+func (h *Hub) Load() *Table { return h.now.Load().table }
+
+// Watch is the newest table and a channel that is closed when it no longer is
+// the newest, or when the hub is closed: a form of Wait for use in a select.
+func (h *Hub) Watch() (*Table, <-chan struct{}) {
+	e := h.now.Load()
+	return e.table, e.over
+}
 
 // Merge publishes what is newer in the message; see Table.Merge. It tells
 // whether anything was.
@@ -73,35 +85,34 @@ func (h *Hub) Replace(t *Table) {
 	h.publish(t)
 }
 
+// publish is called with mu held.
 func (h *Hub) publish(t *Table) {
-	h.table.Store(t)
-	if !h.closed {
-		close(h.changed)
-		h.changed = make(chan struct{})
+	last := h.now.Load()
+	if h.closed { // over is closed already, and stays
+		h.now.Store(&edition{table: t, over: last.over})
+		return
 	}
+	h.now.Store(&edition{table: t, over: make(chan struct{})})
+	close(last.over)
 }
 
 // Wait returns the newest table as soon as it is another than seen. A watcher is
 //
 //	for t := hub.Load(); err == nil; t, err = hub.Wait(ctx, t) { … }
 func (h *Hub) Wait(ctx context.Context, seen *Table) (*Table, error) {
-	for {
-		h.mu.Lock()
-		changed, closed := h.changed, h.closed
-		t := h.Load()
-		h.mu.Unlock()
-		if t != seen {
-			return t, nil
-		}
-		if closed {
-			return nil, ErrHubClosed
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
+	e := h.now.Load()
+	if e.table != seen {
+		return e.table, nil
 	}
+	select {
+	case <-e.over:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if t := h.Load(); t != seen {
+		return t, nil
+	}
+	return nil, ErrHubClosed
 }
 
 // Close ends all waits; the last table can still be loaded.
@@ -110,6 +121,6 @@ func (h *Hub) Close() {
 	defer h.mu.Unlock()
 	if !h.closed {
 		h.closed = true
-		close(h.changed)
+		close(h.now.Load().over)
 	}
 }
