@@ -1,0 +1,467 @@
+package arena
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"go.uber.org/zap"
+
+	"github.com/seqsvr/seqsvr/internal/ids"
+)
+
+// Options of an arena.
+type Options struct {
+	// Path of the file; "" is DefaultPath.
+	Path string
+	// Cluster and Node are names: an arena of another is not trusted.
+	Cluster, Node string
+	// MaxBytes the arena may take; 0 is DefaultMaxBytes.
+	MaxBytes int64
+	// BootID identifies this run of the machine; "" asks the kernel.
+	BootID string
+	// Region is where the memory is; nil maps Path.
+	Region Region
+	Logger *zap.Logger
+	Bugs   Bugs
+}
+
+// DefaultMaxBytes is room for some 67 million neighbouring uids.
+const DefaultMaxBytes = 1 << 30
+
+// Bugs switches single protections off, to show that the simulation notices. The zero value is correct.
+type Bugs struct {
+	// TrustAnyArena takes over whatever can be read at all.
+	TrustAnyArena bool
+	// CloseWithoutBit closes a key by max = cur only, so that a late answer opens it again.
+	CloseWithoutBit bool
+	// KeepSectionOpenable opens a closed section, and its keys, at the same epoch again.
+	KeepSectionOpenable bool
+}
+
+// Identity says whose numbers an arena has.
+type Identity struct {
+	ClusterID   string
+	Session     ids.SessionID
+	Incarnation ids.Incarnation
+}
+
+// Arena is the counters of one AllocSvr. All methods may be called at any time
+// from any goroutine, but for Previous, Reset, Adopt and Close, which are their
+// owner's and come one at a time.
+type Arena struct {
+	opts   Options
+	region Region
+	guard  *Guard
+	owner  *cellOwner
+	log    *zap.Logger
+
+	mem atomic.Pointer[memory]
+
+	mu       sync.Mutex
+	verified *memory
+	closed   bool
+}
+
+// Open creates or maps the arena and takes its lock; *InUseError if another
+// process has it. It trusts nothing: then call Previous, and Adopt or Reset.
+func Open(o Options) (*Arena, error) {
+	if o.MaxBytes <= 0 {
+		o.MaxBytes = DefaultMaxBytes
+	}
+	if o.Logger == nil {
+		o.Logger = zap.NewNop()
+	}
+	if o.Path == "" {
+		o.Path = DefaultPath(o.Cluster, o.Node, "arena")
+	}
+	if o.BootID == "" {
+		id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+		if err != nil {
+			return nil, fmt.Errorf("cannot read the boot id: %w", err)
+		}
+		o.BootID = strings.TrimSpace(string(id))
+	}
+	r := o.Region
+	if r == nil {
+		r = NewFile(o.Path, o.MaxBytes)
+	}
+	if err := r.Lock(); err != nil {
+		return nil, err
+	}
+	return &Arena{opts: o, region: r, guard: NewGuard(), owner: &cellOwner{bugs: o.Bugs}, log: o.Logger}, nil
+}
+
+// Guard is what readers hold around Find and the use of the Cell.
+func (a *Arena) Guard() *Guard { return a.guard }
+
+// Previous says whose arena a dead process left, after verifying all of it. The
+// error is ErrNone if there is none, or an *UntrustedError that says why it cannot
+// be used. Of an arena in use it gives the present identity.
+func (a *Arena) Previous() (Identity, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return Identity{}, ErrNotReady
+	}
+	if m := a.mem.Load(); m != nil {
+		return m.identity(), nil
+	}
+	a.verified = nil
+	if a.region.Size() == 0 {
+		return Identity{}, ErrNone
+	}
+	m, err := verify(a.region, a.opts, a.guard, a.owner)
+	if err != nil {
+		return Identity{}, err
+	}
+	a.verified = m
+	return m.identity(), nil
+}
+
+func (m *memory) identity() Identity {
+	return Identity{ClusterID: m.header.clusterID, Session: m.header.session, Incarnation: m.header.incarnation}
+}
+
+// Matches tells whether what Previous verified was made for this division and these spaces; else *ShapeError.
+func (a *Arena) Matches(sections uint32, spaces []ids.Space) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	m := a.verified
+	if m == nil {
+		m = a.mem.Load()
+	}
+	if m == nil {
+		return ErrNotReady
+	}
+	if m.header.sections != sections {
+		return &ShapeError{a.region.Name(), fmt.Sprintf("%d sections, the cluster has %d", m.header.sections, sections)}
+	}
+	if len(m.spaces) != len(spaces) {
+		return &ShapeError{a.region.Name(), fmt.Sprintf("%d spaces, the cluster has %d", len(m.spaces), len(spaces))}
+	}
+	for i := range spaces {
+		if m.spaces[i] != spaces[i] {
+			return &ShapeError{a.region.Name(), fmt.Sprintf("space %+v, the cluster has %+v", m.spaces[i], spaces[i])}
+		}
+	}
+	return nil
+}
+
+// Reset starts empty, as the given session. Cells found before are closed for
+// good; it waits for the guards entered before.
+func (a *Arena) Reset(id Identity, sections uint32, spaces []ids.Space) error {
+	if err := checkShape(sections, spaces); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return ErrNotReady
+	}
+	a.verified = nil
+	a.retire()
+	b := body{
+		cluster: a.opts.Cluster, node: a.opts.Node, bootID: a.opts.BootID, clusterID: id.ClusterID,
+		session: id.Session, sections: sections, spaces: append([]ids.Space(nil), spaces...),
+	}
+	encoded := b.encode()
+	bytes := headerBytesFor(encoded)
+	front := bytes + tableBytesFor(sections)
+	if front > a.opts.MaxBytes {
+		return &FullError{Path: a.region.Name(), Need: front, Limit: a.opts.MaxBytes}
+	}
+	if err := a.region.Clear(); err != nil {
+		return err
+	}
+	if err := a.region.Grow(front); err != nil {
+		return err
+	}
+	writeHeader(a.region.Words(0, bytes), encoded, id.Incarnation)
+	h, err := readHeader(a.region)
+	if err != nil {
+		return fmt.Errorf("reading back a new header: %w", err)
+	}
+	a.mem.Store(newMemory(h, a.region, a.guard, a.owner, a.opts.MaxBytes))
+	a.log.Info("arena starts empty", zap.String("path", a.region.Name()),
+		zap.Uint64("session", uint64(id.Session)), zap.Uint32("incarnation", uint32(id.Incarnation)))
+	return nil
+}
+
+func checkShape(sections uint32, spaces []ids.Space) error {
+	if sections == 0 {
+		return errors.New("arena needs at least one section")
+	}
+	seen := map[ids.SpaceID]bool{}
+	for _, s := range spaces {
+		if seen[s.ID] || s.Kind != ids.KindUID && s.Kind != ids.KindName {
+			return fmt.Errorf("arena cannot hold space %+v", s)
+		}
+		seen[s.ID] = true
+	}
+	return nil
+}
+
+// retire makes the present content unreachable and waits until nobody uses it.
+func (a *Arena) retire() {
+	m := a.mem.Swap(nil)
+	if m == nil {
+		return
+	}
+	for _, s := range m.sections {
+		s.mu.Lock()
+		if epoch, _ := s.state(); epoch != 0 {
+			s.set(epoch, true)
+		}
+		s.list().each(m, func(_ ids.Key, c Cell) bool { c.Close(); return true })
+		s.mu.Unlock()
+	}
+	_ = a.guard.Wait(context.Background())
+}
+
+// Adopt takes over what Previous verified, after StoreSvr confirmed the resumption
+// as the given incarnation. On an arena in use it only notes the incarnation.
+func (a *Arena) Adopt(inc ids.Incarnation) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	m := a.mem.Load()
+	if m == nil {
+		m = a.verified
+	}
+	if m == nil || a.closed {
+		return ErrNotReady
+	}
+	m.header.incarnation = inc
+	a.region.Words(0, pageBytes)[wordIncarnation].Store(sealCount(uint32(inc), wordIncarnation))
+	if a.verified == m {
+		a.verified = nil
+		a.mem.Store(m)
+		a.log.Info("arena resumed", zap.String("path", a.region.Name()),
+			zap.Uint64("session", uint64(m.header.session)), zap.Uint32("incarnation", uint32(inc)),
+			zap.Int64("keys", m.stats().Keys))
+	}
+	return nil
+}
+
+// Section is the persisted state of a section; epoch 0: never opened.
+func (a *Arena) Section(s ids.Section) (epoch ids.Epoch, closed bool) {
+	defer a.guard.Enter().Exit()
+	m := a.mem.Load()
+	if m == nil || int(s) >= len(m.sections) {
+		return 0, false
+	}
+	return m.sections[s].state()
+}
+
+// OpenSection makes a section's keys servable under an epoch higher than all
+// before; else *EpochError. Keys of an earlier epoch are forgotten.
+func (a *Arena) OpenSection(s ids.Section, epoch ids.Epoch) error {
+	defer a.guard.Enter().Exit()
+	sec, m, err := a.section(s)
+	if err != nil {
+		return err
+	}
+	if epoch > valueMask {
+		return fmt.Errorf("section %d: epoch %d is beyond %d", s, epoch, uint64(valueMask))
+	}
+	sec.mu.Lock()
+	defer sec.mu.Unlock()
+	stored, _ := sec.state()
+	if epoch <= stored {
+		if !a.opts.Bugs.KeepSectionOpenable {
+			return &EpochError{Section: s, Stored: stored, Want: epoch}
+		}
+		sec.list().each(m, func(_ ids.Key, c Cell) bool { c.unclose(); return true })
+	} else {
+		m.forget(sec)
+	}
+	sec.set(epoch, false)
+	return nil
+}
+
+// unclose exists for Bugs.KeepSectionOpenable only.
+func (c Cell) unclose() {
+	defer c.lock().Unlock()
+	if w := c.w[0].Load(); w&flagBit != 0 {
+		c.w[0].Store(seal(w&valueMask, false, c.salt))
+	}
+}
+
+func (a *Arena) section(s ids.Section) (*section, *memory, error) {
+	m := a.mem.Load()
+	if m == nil {
+		return nil, nil, ErrNotReady
+	}
+	if int(s) >= len(m.sections) {
+		return nil, nil, fmt.Errorf("section %d: the arena has %d", s, len(m.sections))
+	}
+	return m.sections[s], m, nil
+}
+
+// CloseSection is one-way within an epoch: after it returned no key can be added.
+// The keys are closed one by one: Each and Cell.Close.
+func (a *Arena) CloseSection(s ids.Section) {
+	defer a.guard.Enter().Exit()
+	sec, _, err := a.section(s)
+	if err != nil {
+		return
+	}
+	sec.mu.Lock()
+	defer sec.mu.Unlock()
+	if epoch, _ := sec.state(); epoch != 0 {
+		sec.set(epoch, true)
+	}
+}
+
+// FreeSection forgets all keys of a section, after its release was acknowledged or
+// its epoch is over. The epoch stays noted.
+func (a *Arena) FreeSection(s ids.Section) {
+	defer a.guard.Enter().Exit()
+	sec, m, err := a.section(s)
+	if err != nil {
+		return
+	}
+	sec.mu.Lock()
+	defer sec.mu.Unlock()
+	m.forget(sec)
+}
+
+// Find looks a key up: no lock, no allocation. Hold the Guard.
+func (a *Arena) Find(k ids.Key) (Cell, bool) {
+	m := a.mem.Load()
+	if m == nil {
+		return Cell{}, false
+	}
+	return m.find(k)
+}
+
+// Ensure finds a key or adds it, with nothing known of it. *FullError when there
+// is no room, *SectionClosedError when its section is not open. Hold the Guard.
+func (a *Arena) Ensure(k ids.Key) (Cell, error) {
+	defer a.guard.Enter().Exit()
+	m := a.mem.Load()
+	if m == nil {
+		return Cell{}, ErrNotReady
+	}
+	ord, kind, ok := m.space(k.Space)
+	if !ok {
+		return Cell{}, fmt.Errorf("%w: space %d is unknown to the arena", ids.ErrBadKey, k.Space)
+	}
+	s := m.sectionOf(k)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if epoch, closed := s.state(); epoch == 0 || closed {
+		return Cell{}, &SectionClosedError{Section: s.no}
+	}
+	return m.ensure(s, ord, kind, k)
+}
+
+// Free forgets one key, after it was closed, every guard entered before that was
+// left, and its hand-back was acknowledged. Cells of it found since are closed.
+func (a *Arena) Free(k ids.Key) {
+	defer a.guard.Enter().Exit()
+	m := a.mem.Load()
+	if m == nil {
+		return
+	}
+	ord, kind, ok := m.space(k.Space)
+	if !ok {
+		return
+	}
+	s := m.sectionOf(k)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m.free(s, ord, kind, k)
+}
+
+// Each calls f with the keys of a section until it returns false, also with keys
+// of which nothing is known (Load gives max 0), in the same order in every run. f
+// runs under the guard and without a lock: it may call any method, but not wait for
+// the guard. It may miss keys added, and see keys freed, since Each began.
+func (a *Arena) Each(s ids.Section, f func(k ids.Key, c Cell) bool) {
+	defer a.guard.Enter().Exit()
+	sec, m, err := a.section(s)
+	if err != nil {
+		return
+	}
+	// Pages are listed under the lock and read without it: the guard keeps a page
+	// that is freed meanwhile from being used for anything else.
+	sec.mu.Lock()
+	l := sec.list()
+	sec.mu.Unlock()
+	l.each(m, f)
+}
+
+// SectionKeys is how many keys a section has.
+func (a *Arena) SectionKeys(s ids.Section) int64 {
+	m := a.mem.Load()
+	if m == nil || int(s) >= len(m.sections) {
+		return 0
+	}
+	return m.sections[s].keys.Load()
+}
+
+// Stats of an arena.
+type Stats struct {
+	Keys int64
+	// Bytes that hold keys, Reserved of the file, Limit of it.
+	Bytes, Reserved, Limit int64
+	// IndexBytes is about what finding the keys takes in ordinary memory.
+	IndexBytes int64
+}
+
+// Stats sums over the sections; it takes each one's lock for a moment.
+func (a *Arena) Stats() Stats {
+	m := a.mem.Load()
+	if m == nil {
+		return Stats{Limit: a.opts.MaxBytes}
+	}
+	return m.stats()
+}
+
+func (m *memory) stats() Stats {
+	st := Stats{Limit: m.pool.bytesMax}
+	for i := range m.pages {
+		st.IndexBytes += m.pages[i].bytes()
+	}
+	for _, s := range m.sections {
+		st.Keys += s.keys.Load()
+		s.mu.Lock()
+		st.IndexBytes += int64(len(s.pages)) * pageMetaBytes
+		for i := range s.names {
+			if tables := s.names[i].tables.Load(); tables != nil {
+				for _, t := range *tables {
+					st.IndexBytes += t.bytes()
+				}
+			}
+		}
+		s.mu.Unlock()
+	}
+	m.pool.mu.Lock()
+	defer m.pool.mu.Unlock()
+	st.Bytes = int64(m.pool.used) * pageBytes
+	st.Reserved = m.pool.front + int64(len(m.pool.extents))*extentBytes
+	return st
+}
+
+// pageMetaBytes is about what a pageMeta and its place in the map take.
+const pageMetaBytes = 80
+
+// Close gives the arena up; with remove, its file too, safely against another
+// process that is just opening it. It waits for the guards entered before.
+func (a *Arena) Close(remove bool) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return nil
+	}
+	a.closed = true
+	a.verified = nil
+	a.mem.Store(nil)
+	_ = a.guard.Wait(context.Background())
+	return a.region.Close(remove)
+}
