@@ -1,0 +1,70 @@
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/seqsvr/seqsvr/chaos/history"
+)
+
+// joinRequest makes one item of all operations with one request id: they are
+// one allocation, which happened after the first of them was called and before
+// the first of its answers. Two different answers are excused only by a loss
+// between them, which may have taken the idempotency window with it.
+func (c *checker) joinRequest(l *line, ops []int) {
+	call, end := int64(forever), int64(0)
+	var n int64
+	var answered []int
+	for _, i := range ops {
+		o := &c.h.Ops[i]
+		call = min(call, o.Call)
+		n = max(n, int64(o.N))
+		if o.Outcome == history.OK {
+			answered = append(answered, i)
+			end = max(end, o.Return)
+		} else {
+			end = forever
+		}
+	}
+	// Each lost window may have let one copy consume numbers that nobody saw.
+	lost := c.lossesBetween(call, end)
+	if len(answered) == 0 {
+		lost++
+	}
+	for range lost {
+		l.unknown = append(l.unknown, unknown{n, call})
+	}
+	slices.SortFunc(answered, func(a, b int) int {
+		x, y := &c.h.Ops[a], &c.h.Ops[b]
+		return cmp.Or(cmp.Compare(x.First, y.First), cmp.Compare(x.Return, y.Return))
+	})
+	for i := 0; i < len(answered); {
+		o := &c.h.Ops[answered[i]]
+		it := item{lo: o.First, hi: o.Last(), call: call, ret: o.Return, op: answered[i]}
+		originals := 0
+		j := i
+		for ; j < len(answered) && c.h.Ops[answered[j]].First == o.First; j++ {
+			p := &c.h.Ops[answered[j]]
+			it.hasHole = it.hasHole || p.HoleTo != 0
+			if !p.Replayed {
+				originals++
+			}
+			if p.Count != o.Count {
+				c.fail(Replay, 1, l.key, fmt.Sprintf("request %s was answered with %d and with %d numbers", o.Request, o.Count, p.Count), answered[i], answered[j])
+			}
+		}
+		if originals > 1 {
+			c.fail(Replay, 1, l.key, fmt.Sprintf("request %s got %d twice, both times as if new", o.Request, o.First), answered[i:j]...)
+		}
+		if i > 0 {
+			p := &c.h.Ops[answered[i-1]]
+			if c.lossesBetween(call, max(p.Return, o.Return)) == 0 {
+				c.fail(Replay, 1, l.key, fmt.Sprintf("request %s was answered with %d and with %d", o.Request, p.First, o.First), answered[i-1], answered[i])
+			}
+		}
+		c.r.Allocated += int(o.Count)
+		l.items = append(l.items, it)
+		i = j
+	}
+}
