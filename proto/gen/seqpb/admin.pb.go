@@ -10,6 +10,8 @@ import (
 )
 
 type StatusRequest struct {
+	// Answer with this node's own view; do not ask the leader.
+	Local bool `protobuf:"varint,1,opt,name=local" json:"local,omitempty"`
 }
 
 func (x *StatusRequest) Reset() { *x = StatusRequest{} }
@@ -17,6 +19,13 @@ func (x *StatusRequest) Reset() { *x = StatusRequest{} }
 func (x *StatusRequest) Marshal(in []byte) ([]byte, error) { return prutal.MarshalAppend(in, x) }
 
 func (x *StatusRequest) Unmarshal(in []byte) error { return prutal.Unmarshal(in, x) }
+
+func (x *StatusRequest) GetLocal() bool {
+	if x != nil {
+		return x.Local
+	}
+	return false
+}
 
 type StatusReply struct {
 	Refusal    *Refusal     `protobuf:"bytes,1,opt,name=refusal" json:"refusal,omitempty"`
