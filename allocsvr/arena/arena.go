@@ -181,7 +181,7 @@ func (a *Arena) Reset(id Identity, sections uint32, spaces []ids.Space) error {
 	if err := a.region.Grow(front); err != nil {
 		return err
 	}
-	writeHeader(a.region.Words(0, bytes), encoded, id.Incarnation)
+	writeHeader(a.region, bytes, encoded, id.Incarnation)
 	h, err := readHeader(a.region)
 	if err != nil {
 		return fmt.Errorf("reading back a new header: %w", err)
@@ -320,6 +320,7 @@ func (a *Arena) CloseSection(s ids.Section) {
 // FreeSection forgets all keys of a section, after its release was acknowledged or
 // its epoch is over. The epoch stays noted.
 func (a *Arena) FreeSection(s ids.Section) {
+	defer a.settle()
 	defer a.guard.Enter().Exit()
 	sec, m, err := a.section(s)
 	if err != nil {
@@ -328,6 +329,14 @@ func (a *Arena) FreeSection(s ids.Section) {
 	sec.mu.Lock()
 	defer sec.mu.Unlock()
 	m.forget(sec)
+}
+
+// settle lets freed memory be used again as far as the readers allow. The rest
+// follows when memory is next freed or needed.
+func (a *Arena) settle() {
+	if m := a.mem.Load(); m != nil {
+		m.pool.settle()
+	}
 }
 
 // Find looks a key up: no lock, no allocation. Hold the Guard.
@@ -340,7 +349,8 @@ func (a *Arena) Find(k ids.Key) (Cell, bool) {
 }
 
 // Ensure finds a key or adds it, with nothing known of it. *FullError when there
-// is no room, *SectionClosedError when its section is not open. Hold the Guard.
+// is no room (memory just freed counts only when its readers have left),
+// *SectionClosedError when its section is not open. Hold the Guard.
 func (a *Arena) Ensure(k ids.Key) (Cell, error) {
 	defer a.guard.Enter().Exit()
 	m := a.mem.Load()
@@ -362,7 +372,9 @@ func (a *Arena) Ensure(k ids.Key) (Cell, error) {
 
 // Free forgets one key, after it was closed, every guard entered before that was
 // left, and its hand-back was acknowledged. Cells of it found since are closed.
+// Its memory serves other keys once the readers that are inside now have left.
 func (a *Arena) Free(k ids.Key) {
+	defer a.settle()
 	defer a.guard.Enter().Exit()
 	m := a.mem.Load()
 	if m == nil {

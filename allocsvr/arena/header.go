@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc64"
-	"sync/atomic"
 
 	"github.com/seqsvr/seqsvr/internal/ids"
 )
@@ -98,24 +97,36 @@ func decodeBody(p []byte) (b body, err error) {
 // headerBytesFor is how much of the file the header of this body takes.
 func headerBytesFor(encoded []byte) int64 { return roundUpPage(int64(fixedBytes + len(encoded))) }
 
-func headerCRC(words []atomic.Uint64) uint64 {
-	buf := make([]byte, 0, 8*len(words))
-	buf = binary.LittleEndian.AppendUint64(buf, words[wordVersion].Load())
-	for i := wordBody; i < len(words); i++ {
-		buf = binary.LittleEndian.AppendUint64(buf, words[i].Load())
+// headerText is what the checksum covers: the version word and everything from the
+// body on. It is read page by page, since a bad length may cover memory that does
+// not belong together.
+func headerText(r Region, bytes int64) []byte {
+	text := make([]byte, 0, bytes)
+	for off := int64(0); off < bytes; off += pageBytes {
+		words := r.Words(off, pageBytes)
+		if off == 0 {
+			text = binary.LittleEndian.AppendUint64(text, words[wordVersion].Load())
+			words = words[wordBody:]
+		}
+		for i := range words {
+			text = binary.LittleEndian.AppendUint64(text, words[i].Load())
+		}
 	}
-	return crc64.Checksum(buf, crcTable)
+	return text
 }
 
+func headerCRC(text []byte) uint64 { return crc64.Checksum(text, crcTable) }
+
 // writeHeader fills a zeroed header; the magic comes last, so an unfinished one is noticed.
-func writeHeader(words []atomic.Uint64, encoded []byte, inc ids.Incarnation) {
-	words[wordVersion].Store(uint64(len(words)*8)<<32 | FormatVersion)
+func writeHeader(r Region, bytes int64, encoded []byte, inc ids.Incarnation) {
+	words := r.Words(0, bytes)
+	words[wordVersion].Store(uint64(bytes)<<32 | FormatVersion)
 	padded := make([]byte, (len(encoded)+7)/8*8)
 	copy(padded, encoded)
 	for i := 0; i < len(padded); i += 8 {
 		words[wordBody+i/8].Store(binary.LittleEndian.Uint64(padded[i:]))
 	}
-	words[wordCRC].Store(headerCRC(words))
+	words[wordCRC].Store(headerCRC(headerText(r, bytes)))
 	words[wordIncarnation].Store(sealCount(uint32(inc), wordIncarnation))
 	words[wordExtents].Store(sealCount(0, wordExtents))
 	words[wordMagic].Store(magic)
@@ -163,15 +174,11 @@ func readHeader(r Region) (h header, err error) {
 	if h.bytes < pageBytes || h.bytes%pageBytes != 0 || h.bytes > size {
 		return bad(ReasonHeader, 12, 4, "header of %d bytes in a file of %d", h.bytes, size)
 	}
-	words = r.Words(0, h.bytes)
-	if got, want := words[wordCRC].Load(), headerCRC(words); got != want {
+	text := headerText(r, h.bytes)
+	if got, want := words[wordCRC].Load(), headerCRC(text); got != want {
 		return bad(ReasonHeader, 0, h.bytes, "checksum %#x, computed %#x", got, want)
 	}
-	buf := make([]byte, 0, h.bytes)
-	for i := wordBody; i < len(words); i++ {
-		buf = binary.LittleEndian.AppendUint64(buf, words[i].Load())
-	}
-	if h.body, err = decodeBody(buf); err != nil {
+	if h.body, err = decodeBody(text[8:]); err != nil {
 		return bad(ReasonHeader, fixedBytes, h.bytes-fixedBytes, "%v", err)
 	}
 	inc, ok := unsealCount(words[wordIncarnation].Load(), wordIncarnation)

@@ -40,10 +40,7 @@ func (p *slotPool) entry(slot uint32) *[dirEntryWords]atomic.Uint64 {
 func (p *slotPool) take(d dirEntry) (slot uint32, mem *page, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for len(p.limbo) > 0 && p.guard.passed(p.limbo[0].stamp) {
-		p.free = append(p.free, p.limbo[0].slot)
-		p.limbo = p.limbo[1:]
-	}
+	p.settleLocked()
 	switch n := len(p.free); {
 	case n > 0:
 		slot, p.free = p.free[n-1], p.free[:n-1]
@@ -66,6 +63,20 @@ func (p *slotPool) take(d dirEntry) (slot uint32, mem *page, err error) {
 	e[1].Store(d.word(slot))
 	p.used++
 	return slot, mem, nil
+}
+
+func (p *slotPool) settle() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.settleLocked()
+}
+
+// settleLocked frees the slots whose grace has passed.
+func (p *slotPool) settleLocked() {
+	for len(p.limbo) > 0 && p.guard.passed(p.limbo[0].stamp) {
+		p.free = append(p.free, p.limbo[0].slot)
+		p.limbo = p.limbo[1:]
+	}
 }
 
 func (p *slotPool) grow() error {
