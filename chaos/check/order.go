@@ -29,7 +29,7 @@ func (c *checker) checkDuplicates(l *line) {
 // total but for reads of the same number, so it is enough that no operation
 // was called after one further up the line had returned.
 func (c *checker) checkOrder(l *line) {
-	later, reads := -1, -1 // earliest return of all above, and of the reads of this same number
+	later := -1 // which of all above returned first
 	lowest := int64(forever)
 	var lowestOp int
 	for end := len(l.items); end > 0; {
@@ -37,7 +37,7 @@ func (c *checker) checkOrder(l *line) {
 		for begin > 0 && l.items[begin-1].hi == l.items[begin].hi {
 			begin--
 		}
-		reads = -1
+		reads := -1 // which of the reads of this same number returned first
 		for i := begin; i < end; i++ {
 			it := &l.items[i]
 			if !it.read() {
