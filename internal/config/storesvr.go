@@ -1,0 +1,145 @@
+package config
+
+import (
+	"errors"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/seqsvr/seqsvr/internal/ids"
+)
+
+// StoreSvr is the configuration of a storesvr.
+type StoreSvr struct {
+	Cluster, Set, Node, ClusterID      string
+	Data                               string
+	RPCListen, RPCAdvertise            string
+	RaftListen, RaftAdvertise          string
+	HTTPListen, HTTPAdvertise          string
+	Peers                              []string
+	Bootstrap                          bool
+	Sections                           uint32
+	Spaces                             []string
+	LeaseTTL, RaftTimeout, StopTimeout time.Duration
+	SnapshotThreshold, TrailingLogs    uint64
+	MaxMessageBytes                    int
+	Pprof                              bool
+	Log                                Log
+	// PeerList and SpaceList are Peers and Spaces, read.
+	PeerList  []Peer
+	SpaceList []ids.Space
+}
+
+// Declare declares the keys.
+func (c *StoreSvr) Declare(fs *pflag.FlagSet) {
+	fs.StringVar(&c.Cluster, "cluster", "seqsvr", "name of the cluster")
+	fs.StringVar(&c.Set, "set", "s1", "name of the Set that this node belongs to")
+	fs.StringVar(&c.Node, "node", "", "name of this node, unique in its Set")
+	fs.StringVar(&c.ClusterID, "cluster-id", "", "identity to found the cluster with (default: a random one)")
+	fs.StringVar(&c.Data, "data", "", "directory of this node's state")
+	for _, e := range c.endpoints() {
+		switch e.flag {
+		case "rpc":
+			e.declare(fs, "127.0.0.1:7110", "HOST:PORT for AllocSvrs and administration")
+		case "raft":
+			e.declare(fs, "127.0.0.1:7120", "HOST:PORT for the other StoreSvrs of the Set")
+		case "http":
+			e.declare(fs, "", "HOST:PORT of the admin HTTP server; empty for none")
+		}
+	}
+	fs.StringSliceVar(&c.Peers, "peers", nil, "first members of the Set, this node among them, each ID=RAFT_ADDR/RPC_ADDR[/HTTP_ADDR]")
+	fs.BoolVar(&c.Bootstrap, "bootstrap", false, "found the Set with these peers, if the directory is empty; the same on each of them")
+	fs.Uint32Var(&c.Sections, "sections", 1024, "sections to found the Set with")
+	fs.StringSliceVar(&c.Spaces, "spaces", spaceTexts(ids.DefaultSpaces()), "spaces to found the cluster with, each NAME:uid[:MAX_UID] or NAME:name")
+	fs.DurationVar(&c.LeaseTTL, "lease-ttl", 2*time.Second, "how long an AllocSvr may serve without hearing from the leader")
+	fs.DurationVar(&c.RaftTimeout, "raft-timeout", 300*time.Millisecond, "how long without a leader before an election")
+	fs.DurationVar(&c.StopTimeout, "stop-timeout", 10*time.Second, "how long a stop may take")
+	fs.Uint64Var(&c.SnapshotThreshold, "snapshot-threshold", 8192, "log entries before a snapshot is taken")
+	fs.Uint64Var(&c.TrailingLogs, "trailing-logs", 8192, "log entries kept after a snapshot, for followers that lag")
+	fs.IntVar(&c.MaxMessageBytes, "max-message-bytes", 4<<20, "largest message that is accepted")
+	fs.BoolVar(&c.Pprof, "pprof", false, "serve /debug/pprof on the admin HTTP server")
+	c.Log.declare(fs)
+}
+
+func (c *StoreSvr) endpoints() []endpoint {
+	return []endpoint{
+		{flag: "rpc", listen: &c.RPCListen, advertise: &c.RPCAdvertise, fixedPort: true},
+		{flag: "raft", listen: &c.RaftListen, advertise: &c.RaftAdvertise, fixedPort: true},
+		{flag: "http", listen: &c.HTTPListen, advertise: &c.HTTPAdvertise, optional: true},
+	}
+}
+
+// Check validates, and fills what follows from other keys.
+func (c *StoreSvr) Check(k *Keys) error {
+	var problems []error
+	add := func(errs ...error) { problems = append(problems, errs...) }
+	add(checkName(k, "cluster", c.Cluster)...)
+	add(checkName(k, "set", c.Set)...)
+	add(checkName(k, "node", c.Node)...)
+	if c.Data == "" {
+		add(k.Problem("data", "must be given"))
+	}
+	for _, e := range c.endpoints() {
+		add(e.check(k)...)
+	}
+	add(atLeast(k, "lease-ttl", c.LeaseTTL, 100*time.Millisecond)...)
+	add(atLeast(k, "raft-timeout", c.RaftTimeout, 20*time.Millisecond)...)
+	add(atLeast(k, "stop-timeout", c.StopTimeout, 100*time.Millisecond)...)
+	if c.Sections < 1 || c.Sections > 65536 {
+		add(k.Problem("sections", "%d is outside [1, 65536]", c.Sections))
+	}
+	if c.MaxMessageBytes < 64<<10 || c.MaxMessageBytes > 64<<20 {
+		add(k.Problem("max-message-bytes", "%d is outside [64 KB, 64 MB]", c.MaxMessageBytes))
+	}
+	if c.SnapshotThreshold < 1 {
+		add(k.Problem("snapshot-threshold", "must be at least 1"))
+	}
+	var err error
+	if c.SpaceList, err = parseSpaces(c.Spaces); err != nil {
+		add(k.Problem("spaces", "%v", err))
+	} else if len(c.SpaceList) == 0 {
+		add(k.Problem("spaces", "at least one is needed"))
+	}
+	add(c.checkPeers(k)...)
+	add(c.Log.check(k)...)
+	return errors.Join(problems...)
+}
+
+func (c *StoreSvr) checkPeers(k *Keys) (problems []error) {
+	if len(c.Peers) == 0 {
+		if c.Bootstrap {
+			problems = append(problems, k.Problem("peers", "bootstrap needs them: list the first members, this node among them"))
+		}
+		return problems
+	}
+	used := map[string]string{}
+	self := false
+	for _, text := range c.Peers {
+		p, err := parsePeer(text)
+		if err != nil {
+			problems = append(problems, k.Problem("peers", "%v", err))
+			continue
+		}
+		for _, v := range []string{"id " + p.ID, "address " + p.RaftAddr, "address " + p.RPCAddr} {
+			if other, ok := used[v]; ok {
+				problems = append(problems, k.Problem("peers", "%q: %s is that of %q too", text, v, other))
+			}
+			used[v] = text
+		}
+		c.PeerList = append(c.PeerList, p)
+		if p.ID != c.Node {
+			continue
+		}
+		self = true
+		if p.RaftAddr != c.RaftAdvertise {
+			problems = append(problems, k.Problem("peers", "%q: this node's raft_advertise is %q", text, c.RaftAdvertise))
+		}
+		if p.RPCAddr != c.RPCAdvertise {
+			problems = append(problems, k.Problem("peers", "%q: this node's rpc_advertise is %q", text, c.RPCAdvertise))
+		}
+	}
+	if !self && len(problems) == 0 {
+		problems = append(problems, k.Problem("peers", "this node, %q, is not among %s", c.Node, joined(c.Peers)))
+	}
+	return problems
+}
