@@ -14,7 +14,7 @@ func Check(s *State) error {
 		return fmt.Errorf("state: %d sections kept, %d founded", len(m.Sections), m.Genesis.Sections)
 	}
 	for id, ses := range m.Sessions {
-		if ses.ID != id || id == 0 || id > m.NextSession || ses.Incarnation == 0 || ses.Changed > m.RouteVersion {
+		if ses.ID != id || id == 0 || id > m.NextSession || ses.Incarnation == 0 || ses.Acted > ses.Incarnation || ses.Changed > m.RouteVersion {
 			return fmt.Errorf("state: session %d is kept as %+v with the last one given out being %d", id, *ses, m.NextSession)
 		}
 	}

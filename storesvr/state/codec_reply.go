@@ -99,6 +99,7 @@ func (r *reader) result(res *OpResult) {
 func putSession(dst []byte, s *SessionState) []byte {
 	dst = putUvarint(dst, s.ID)
 	dst = putUvarint(dst, s.Incarnation)
+	dst = putUvarint(dst, s.Acted)
 	dst = putUvarint(dst, s.LastBatch)
 	dst = putTexts(dst, s.Node, s.Addr, s.RedisAddr, s.HTTPAddr, s.Version)
 	dst = putBool(dst, s.Leaving)
@@ -107,7 +108,7 @@ func putSession(dst []byte, s *SessionState) []byte {
 
 func (r *reader) sessionState() SessionState {
 	return SessionState{
-		ID: r.session(), Incarnation: r.incarnation(), LastBatch: ids.BatchSeq(r.uvarint("batch sequence")),
+		ID: r.session(), Incarnation: r.incarnation(), Acted: r.incarnation(), LastBatch: ids.BatchSeq(r.uvarint("batch sequence")),
 		Node: r.text("node"), Addr: r.text("address"), RedisAddr: r.text("redis address"),
 		HTTPAddr: r.text("http address"), Version: r.text("version"),
 		Leaving: r.bool("leaving"), Changed: r.uvarint("changed"),

@@ -25,11 +25,11 @@ type Register struct {
 	Node, Addr, RedisAddr, HTTPAddr, Version string
 }
 
-// Resume continues a session after its process died: incarnation From → From+1.
-// Every batch of the old incarnation is refused from then on. Refused when the
-// session is unknown, expired, or no longer at incarnation From; the reply to
-// the latter has the session as it is, so that a process which proved (by its
-// arena's lock) that it is the only one can tell a lost reply from a stale arena.
+// Resume continues a session after its process died, or lost its stream, as the
+// next incarnation. Every batch of an older one is refused from then on. Refused
+// when the session is unknown or expired, and when a batch of an incarnation
+// after From was applied: then the sender's arena is stale. (That none was means
+// that the replies to earlier resumptions got lost.)
 type Resume struct {
 	Session                            ids.SessionID
 	From                               ids.Incarnation

@@ -26,6 +26,7 @@ func (s *State) admitBatch(b *Batch) Refusal {
 		return RefusedOldBatch
 	}
 	ses.LastBatch = max(ses.LastBatch, b.Seq)
+	ses.Acted = ses.Incarnation
 	return OK
 }
 

@@ -76,6 +76,8 @@ type SectionState struct {
 type SessionState struct {
 	ID          ids.SessionID
 	Incarnation ids.Incarnation
+	// Acted is the last incarnation of which a batch was applied; 0 for none. Acted ≤ Incarnation.
+	Acted ids.Incarnation
 	// LastBatch is the highest batch sequence applied.
 	LastBatch ids.BatchSeq
 	Node      string

@@ -28,17 +28,19 @@ func (s *State) register(index uint64, c Register) Reply {
 	return Reply{Session: *ses}
 }
 
-// resume starts the next incarnation, and so kills every batch of the last one
-// that is still on its way.
+// resume starts the next incarnation, and so kills every batch of those before
+// that is still on its way. A From that was outgrown only by resumptions which
+// did nothing is one whose reply got lost: refusing it would cost the process
+// all its sections because a leader died at the wrong moment.
 func (s *State) resume(index uint64, c Resume) Reply {
 	if !validText(c.Addr) {
 		return Reply{Refusal: RefusedInvalid}
 	}
-	ses, refusal := s.session(c.Session, c.From)
-	if refusal == RefusedSession {
-		return Reply{Refusal: refusal}
+	ses, ok := s.Meta.Sessions[c.Session]
+	if !ok {
+		return Reply{Refusal: RefusedSession}
 	}
-	if refusal != OK || ses.Incarnation == math.MaxUint32 {
+	if c.From == 0 || c.From < ses.Acted || c.From > ses.Incarnation || ses.Incarnation == math.MaxUint32 {
 		return Reply{Refusal: RefusedIncarnation, Session: *ses}
 	}
 	ses.Incarnation++
