@@ -73,19 +73,35 @@ func raised(rec Record, op *Op) (Record, Refusal) {
 // It is the only op that lowers a bound.
 func (s *State) handBack(op *Op) OpResult {
 	rec, _ := s.Keys.Get(op.Key)
+	last := op.Cur
+	if s.beforeHole(op.Key, rec, op.Cur) {
+		last = rec.Floor
+	}
 	switch {
-	case rec.Epoch == 0 && rec.Floor == op.Cur:
-		// A retry: it was handed back already, and not touched since.
-		return OpResult{Floor: op.Cur, Bound: op.Cur}
-	case rec.Epoch != op.Epoch || op.Cur < rec.Floor || op.Cur > rec.Bound:
+	case rec.Epoch == 0 && last == rec.Floor:
+		// A retry: it was handed back already.
+		return OpResult{Floor: rec.Floor, Bound: rec.Bound}
+	case rec.Epoch != op.Epoch || last < rec.Floor || last > rec.Bound:
 		return OpResult{Refusal: RefusedCur, Floor: rec.Floor, Bound: rec.Bound}
 	}
 	s.Keys.Put(op.Key, Record{
-		Floor:       op.Cur,
-		Bound:       op.Cur,
-		HoleAtFloor: rec.HoleAtFloor && op.Cur == rec.Floor,
+		Floor:       last,
+		Bound:       last,
+		HoleAtFloor: rec.HoleAtFloor && last == rec.Floor,
 	})
-	return OpResult{Floor: op.Cur, Bound: op.Cur}
+	return OpResult{Floor: last, Bound: last}
+}
+
+// beforeHole: between cur and the floor there is only the hole that ends at the
+// floor, so an owner at cur has issued all that there is. It has not heard of
+// the hole yet: its return was applied and the key advanced, say, and it lost
+// the replies. Any other cur below the floor is an owner that forgot what it issued.
+func (s *State) beforeHole(k ids.Key, rec Record, cur ids.Seq) bool {
+	if !rec.HoleAtFloor || cur >= rec.Floor {
+		return false
+	}
+	from, _, _ := holeAt(s.Keys.Gaps(k), rec.Floor)
+	return from <= cur+1
 }
 
 func (s *State) advance(c Advance) OpResult {

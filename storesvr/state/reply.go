@@ -59,7 +59,8 @@ type OwnedSection struct {
 // OpResult answers one op.
 type OpResult struct {
 	Refusal Refusal
-	// Floor and Bound of the key after an extend; after a return both are Cur.
+	// Floor and Bound of the key after an extend; after a return both are Cur, or
+	// the end of a hole that follows Cur and that the owner had not heard of.
 	Floor, Bound ids.Seq
 	// Hole that ends at Floor and that no reply to a client can have declared
 	// yet, since nothing was issued after it; HoleTo is 0 when there is none.
