@@ -58,6 +58,13 @@ func (r *Recorder) Fault(f Fault) (end func()) {
 	}
 }
 
+// Add records a fault whose stamps are known, e.g. one that is only recognised afterwards.
+func (r *Recorder) Add(f Fault) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.faults = append(r.faults, f)
+}
+
 // Ledger adds the declared holes of a key, as read from the cluster.
 func (r *Recorder) Ledger(gaps ...Gap) {
 	r.mu.Lock()

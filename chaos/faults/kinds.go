@@ -1,0 +1,150 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/seqsvr/seqsvr/chaos/history"
+)
+
+// kind is one way to do harm.
+type kind struct {
+	name string
+	// losses and planned as in history.Fault.
+	losses  int
+	planned bool
+	// target picks the node.
+	target func(*run) (string, error)
+	// strike does it and lifts it again.
+	strike func(*run, string) error
+	// skip is why it cannot be done here; empty if it can.
+	skip string
+}
+
+var kinds = []kind{
+	{name: "kill-alloc", target: anAlloc, strike: killAlloc},
+	{name: "lose-alloc", losses: 1, target: anAlloc, strike: loseAlloc},
+	{name: "pause-alloc", losses: 1, target: anAlloc, strike: pauseAlloc},
+	{name: "kill-store", target: aStore, strike: killStore},
+	{name: "kill-leader", target: theLeader, strike: killStore},
+	{name: "pause-leader", target: theLeader, strike: pauseStore},
+	{name: "drain", planned: true, target: anAlloc, strike: drain},
+	{name: "restart-alloc", planned: true, target: anAlloc, strike: restart},
+	{name: "restart-store", planned: true, target: aStore, strike: restart},
+	{name: "partition", skip: "needs network namespaces, which this program does not set up yet"},
+	{name: "clock", skip: "needs a clock of its own for each process, which this program does not set up yet"},
+	{name: "disk-full", skip: "needs a file system of its own for each node, which this program does not set up yet"},
+	{name: "migrate", skip: "needs several Sets, which this cluster does not have yet"},
+}
+
+// SlowRestart is recorded beside kill-alloc when the process was back too
+// late for its lease: its sections may have been given away, as after a machine loss.
+const SlowRestart = "slow-restart"
+
+// Names of all kinds.
+func Names() []string {
+	var out []string
+	for _, k := range kinds {
+		out = append(out, k.name)
+	}
+	return out
+}
+
+// Plan splits the names that were asked for into those that can be done and
+// those that are skipped ("NAME: why"); an unknown name is an error.
+func Plan(names []string) (can, skipped []string, err error) {
+	for _, n := range names {
+		i := slices.IndexFunc(kinds, func(k kind) bool { return k.name == n })
+		switch {
+		case i < 0:
+			return nil, nil, fmt.Errorf("unknown fault %q: known are %v", n, Names())
+		case kinds[i].skip != "":
+			skipped = append(skipped, n+": "+kinds[i].skip)
+		default:
+			can = append(can, n)
+		}
+	}
+	return can, skipped, nil
+}
+
+func pick(rng *rand.Rand, nodes []string) (string, error) {
+	if len(nodes) == 0 {
+		return "", fmt.Errorf("no node to strike")
+	}
+	return nodes[rng.IntN(len(nodes))], nil
+}
+
+func anAlloc(r *run) (string, error)   { return pick(r.rng, r.c.Allocs()) }
+func aStore(r *run) (string, error)    { return pick(r.rng, r.c.Stores()) }
+func theLeader(r *run) (string, error) { return r.c.Leader(r.ctx) }
+
+func killAlloc(r *run, node string) error {
+	begin, stamp := time.Now(), r.rec.Stamp()
+	if err := r.c.Kill(node); err != nil {
+		return err
+	}
+	err := r.c.Start(r.ctx, node)
+	if time.Since(begin) > r.c.LeaseTTL()*8/10 {
+		r.rec.Add(history.Fault{Name: SlowRestart, Node: node, Start: stamp, End: r.rec.Stamp(), Losses: 1})
+	}
+	return err
+}
+
+// loseAlloc is the loss of a machine: the process and its memory. Another one
+// of the same name comes up after the lease has run out.
+func loseAlloc(r *run, node string) error {
+	if err := r.c.Kill(node); err != nil {
+		return err
+	}
+	if err := r.c.LoseMemory(node); err != nil {
+		return err
+	}
+	wait(r.running, 2*r.c.LeaseTTL())
+	return r.c.Start(r.ctx, node)
+}
+
+func pauseAlloc(r *run, node string) error { return pause(r, node, 3*r.c.LeaseTTL()) }
+func pauseStore(r *run, node string) error { return pause(r, node, r.c.LeaseTTL()) }
+
+func pause(r *run, node string, long time.Duration) error {
+	if err := r.c.Pause(node); err != nil {
+		return err
+	}
+	wait(r.running, long)
+	return r.c.Continue(node)
+}
+
+func killStore(r *run, node string) error {
+	if err := r.c.Kill(node); err != nil {
+		return err
+	}
+	wait(r.running, r.c.LeaseTTL())
+	return r.c.Start(r.ctx, node)
+}
+
+func drain(r *run, node string) error {
+	if err := r.c.Drain(r.ctx, node); err != nil {
+		return err
+	}
+	return r.c.Undrain(r.ctx, node)
+}
+
+func restart(r *run, node string) error {
+	if err := r.c.Stop(r.ctx, node); err != nil {
+		return err
+	}
+	return r.c.Start(r.ctx, node)
+}
+
+// wait lets time pass; the end of the run cuts it short.
+func wait(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
