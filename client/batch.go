@@ -1,0 +1,156 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/seqsvr/seqsvr/internal/ids"
+	"github.com/seqsvr/seqsvr/internal/wire"
+	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
+)
+
+// errMalformed: a reply that cannot be believed. Its request may have been executed.
+var errMalformed = errors.New("malformed reply")
+
+func (n *node) callAlloc(ctx context.Context, conn Conn, l *lane, batch []*op, timeoutMS uint32) error {
+	req := &seqpb.AllocRequest{Space: l.space.Name, TimeoutMs: timeoutMS}
+	req.Uids, req.Names = keysOf(l, batch)
+	req.MapVersion, req.SetVersion = n.pool.routes.versions(batch[0].set)
+	for i, o := range batch {
+		if o.n != 1 && req.Counts == nil {
+			req.Counts = make([]uint32, len(batch))
+			for j := range req.Counts {
+				req.Counts[j] = 1
+			}
+		}
+		if req.Counts != nil {
+			req.Counts[i] = o.n
+		}
+		if o.hasID {
+			if req.RequestIds == nil {
+				req.RequestIds = make([][]byte, len(batch))
+			}
+			req.RequestIds[i] = o.reqID[:]
+		}
+	}
+	rep, err := conn.Alloc(ctx, req)
+	if err != nil {
+		return err
+	}
+	n.pool.routes.learn(rep.Routes, batch[0].set, rep.MapVersion, rep.SetVersion)
+	replies, err := allocReplies(batch, rep)
+	if err != nil {
+		return err
+	}
+	for i, o := range batch {
+		o.deliver(opSent, replies[i])
+	}
+	return nil
+}
+
+func (n *node) callCurrent(ctx context.Context, conn Conn, l *lane, batch []*op, timeoutMS uint32) error {
+	req := &seqpb.CurrentRequest{Space: l.space.Name, TimeoutMs: timeoutMS}
+	req.Uids, req.Names = keysOf(l, batch)
+	req.MapVersion, req.SetVersion = n.pool.routes.versions(batch[0].set)
+	rep, err := conn.Current(ctx, req)
+	if err != nil {
+		return err
+	}
+	n.pool.routes.learn(rep.Routes, batch[0].set, rep.MapVersion, rep.SetVersion)
+	replies, err := currentReplies(batch, rep)
+	if err != nil {
+		return err
+	}
+	for i, o := range batch {
+		o.deliver(opSent, replies[i])
+	}
+	return nil
+}
+
+func keysOf(l *lane, batch []*op) (uids []uint64, names []string) {
+	if l.space.Kind == ids.KindUID {
+		uids = make([]uint64, len(batch))
+		for i, o := range batch {
+			uids[i] = o.id.Hi
+		}
+		return uids, nil
+	}
+	names = make([]string, len(batch))
+	for i, o := range batch {
+		names[i] = o.key.text
+	}
+	return nil, names
+}
+
+// allocReplies reads a reply, one entry for each op. It believes all of it or nothing.
+func allocReplies(batch []*op, rep *seqpb.AllocReply) ([]reply, error) {
+	replies, err := failures(len(batch), len(rep.First), rep.Failures)
+	if err != nil {
+		return nil, err
+	}
+	for i, o := range batch {
+		r := &replies[i]
+		if r.code != seqpb.Code_CODE_OK {
+			continue
+		}
+		first := ids.Seq(rep.First[i])
+		if first < 1 || first > ids.MaxSeq || ids.MaxSeq-first < ids.Seq(o.n-1) {
+			return nil, fmt.Errorf("%w: %d numbers from %d are outside [1, %d]", errMalformed, o.n, first, ids.MaxSeq)
+		}
+		r.value = first
+		if o.hasID {
+			r.windowSince = rep.WindowSinceMs
+		}
+	}
+	for _, i := range rep.Replayed {
+		if int(i) >= len(batch) || !batch[i].hasID {
+			return nil, fmt.Errorf("%w: key %d of %d is marked as replayed, without a request id", errMalformed, i, len(batch))
+		}
+		replies[i].replayed = true
+	}
+	for _, d := range rep.Discontinuities {
+		if d == nil || int(d.Index) >= len(batch) {
+			return nil, fmt.Errorf("%w: a discontinuity of no key", errMalformed)
+		}
+		r := &replies[d.Index]
+		if d.From < 1 || d.From > d.To || r.code == seqpb.Code_CODE_OK && d.To != uint64(r.value)-1 {
+			return nil, fmt.Errorf("%w: hole %d..%d before number %d", errMalformed, d.From, d.To, r.value)
+		}
+		r.hole = &Hole{From: int64(d.From), To: int64(d.To)}
+	}
+	return replies, nil
+}
+
+func currentReplies(batch []*op, rep *seqpb.CurrentReply) ([]reply, error) {
+	replies, err := failures(len(batch), len(rep.Current), rep.Failures)
+	if err != nil {
+		return nil, err
+	}
+	for i := range replies {
+		if v := ids.Seq(rep.Current[i]); v <= ids.MaxSeq {
+			replies[i].value = v
+		} else {
+			return nil, fmt.Errorf("%w: current number %d is above %d", errMalformed, v, ids.MaxSeq)
+		}
+	}
+	return replies, nil
+}
+
+// failures makes the replies of n keys, with those filled in that failed.
+func failures(n, answered int, list []*seqpb.Failure) ([]reply, error) {
+	if answered != n {
+		return nil, fmt.Errorf("%w: %d keys answered of %d", errMalformed, answered, n)
+	}
+	replies := make([]reply, n)
+	for _, f := range list {
+		if f == nil || int(f.Index) >= n || f.Code == seqpb.Code_CODE_OK {
+			return nil, fmt.Errorf("%w: a failure of no key", errMalformed)
+		}
+		replies[f.Index] = reply{
+			code: f.Code, cause: &wire.Refused{Code: f.Code, Message: f.Message},
+			hint: f.OwnerAddr, hintEpoch: ids.Epoch(f.Epoch),
+		}
+	}
+	return replies, nil
+}

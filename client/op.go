@@ -1,0 +1,106 @@
+package client
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/seqsvr/seqsvr/internal/ids"
+	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
+)
+
+type method uint8
+
+const (
+	methodAlloc method = iota
+	methodCurrent
+)
+
+// opState says who may touch an op. It changes by compare-and-swap, since a
+// caller gives up while a worker sends.
+type opState = uint32
+
+const (
+	// opHome: the call's own loop has it.
+	opHome opState = iota
+	// opQueued: in a node's queue. A worker or the caller may take it out.
+	opQueued
+	// opSent: a worker has it, and will write its reply.
+	opSent
+	// opAbandoned: nobody waits for it. It goes nowhere any more.
+	opAbandoned
+)
+
+// op is one key of a call, on its way through attempts.
+type op struct {
+	call  *call
+	index int // of the key in the call
+	// What is asked; it does not change.
+	key    Key
+	id     ids.Key
+	space  ids.Space
+	method method
+	n      uint32
+	reqID  [16]byte
+	hasID  bool
+
+	state atomic.Uint32
+	// reply is written by the worker while the op is sent, and read at home.
+	reply reply
+
+	attempt
+}
+
+// attempt is what the call's loop knows of an op's attempts so far.
+type attempt struct {
+	// node of the last submission, and the Set it was routed by.
+	node *node
+	set  string
+	// hint is an owner that a node named, worth following while the table's
+	// epoch for the section is below hintEpoch.
+	hint      string
+	hintEpoch ids.Epoch
+	epoch     ids.Epoch
+	redirects int // since the last back-off
+	waits     int // back-offs
+	denied    int // answers of "not owner", since routes were doubted last
+	// maybe: an attempt's outcome is unknown, so no later failure is definite.
+	maybe bool
+	// last failure: its code and cause.
+	code  seqpb.Code
+	cause error
+	// due is when to try again, while delayed.
+	due time.Time
+}
+
+// reply is the outcome of one attempt.
+type reply struct {
+	code      seqpb.Code
+	cause     error
+	hint      string
+	hintEpoch ids.Epoch
+
+	value       ids.Seq // first number, or current
+	hole        *Hole
+	replayed    bool
+	windowSince uint64
+}
+
+// idempotent: doing it twice is harmless.
+func (o *op) idempotent() bool { return o.method == methodCurrent || o.hasID }
+
+// again is a fresh copy of an op that is stuck in a worker.
+func (o *op) again() *op {
+	return &op{
+		call: o.call, index: o.index, key: o.key, id: o.id, space: o.space,
+		method: o.method, n: o.n, reqID: o.reqID, hasID: o.hasID, attempt: o.attempt,
+	}
+}
+
+// deliver hands a sent or queued op, with its reply, back to its call. The
+// channel has room for all ops of the call that are away.
+func (o *op) deliver(from opState, r reply) {
+	o.reply = r
+	if o.state.CompareAndSwap(from, opHome) {
+		o.call.back <- o
+	}
+}

@@ -1,0 +1,354 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/seqsvr/seqsvr/internal/wire"
+	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
+	"github.com/seqsvr/seqsvr/router"
+)
+
+const (
+	// refreshEvery is how often the whole table is fetched at most.
+	refreshEvery = 200 * time.Millisecond
+	// fetchTimeout is for one server to answer with its table.
+	fetchTimeout = time.Second
+	// saveEvery is how often the cache file is written at most.
+	saveEvery = time.Second
+	// A lost subscription is taken up with the next server after a wait that doubles between these.
+	rewatchFirst   = 20 * time.Millisecond
+	rewatchLongest = time.Second
+)
+
+// routes keeps the table fresh: by subscription, by what replies carry, and by
+// a fetch when both leave a doubt.
+type routes struct {
+	opts    *options
+	servers []string // bootstrap addresses
+	hub     *router.Hub
+	pool    *pool
+
+	// want has room for one wish for a refresh: more of them ask for the same.
+	want chan struct{}
+	// replace: the next fetched table replaces the held one even if it is older.
+	replace atomic.Bool
+
+	mu sync.Mutex // guards what is below
+	// next counts up through the servers to ask.
+	next int
+	// watched is the address of the subscription under way, and stopWatch ends it.
+	watched   string
+	stopWatch context.CancelFunc
+}
+
+func newRoutes(opts *options, servers []string, t *router.Table) *routes {
+	return &routes{
+		opts: opts, servers: servers, hub: router.NewHub(t),
+		want: make(chan struct{}, 1),
+		next: opts.rand.intN(1 << 16),
+	}
+}
+
+// versions of the held table's map and Set.
+func (r *routes) versions(set string) (mapVersion, setVersion uint64) {
+	t := r.hub.Load()
+	if s := t.Set(set); s != nil {
+		setVersion = s.Version
+	}
+	return t.Map.Version, setVersion
+}
+
+// learn takes what a reply says of routes: a delta, or just newer versions.
+func (r *routes) learn(pb *seqpb.RouteTable, set string, mapVersion, setVersion uint64) {
+	if pb != nil && r.take(pb) != nil {
+		return // take has asked for a refresh where that helps
+	}
+	if m, s := r.versions(set); m < mapVersion || s < setVersion {
+		r.refresh()
+	}
+}
+
+// take merges a message. An error means that the message was of no use; a
+// refresh is on its way if that can mend it.
+func (r *routes) take(pb *seqpb.RouteTable) error {
+	d, err := wire.ParseRoutes(pb)
+	if err != nil {
+		return err
+	}
+	_, err = r.hub.Merge(d)
+	var foreign *router.ForeignError
+	var conflict *router.ConflictError
+	switch {
+	case err == nil:
+	case errors.As(err, &foreign) && foreign.Cluster == foreign.GotCluster, errors.As(err, &conflict):
+		// The cluster was restored from a backup, or the held table is wrong.
+		r.refreshReplacing()
+	case router.NeedsWhole(err):
+		r.refresh()
+	}
+	return err
+}
+
+// refresh asks for a fetch of the whole table. It does not wait.
+func (r *routes) refresh() {
+	select {
+	case r.want <- struct{}{}:
+	default: // one is asked for already
+	}
+}
+
+// refreshReplacing asks for a table that counts even if its versions are lower.
+func (r *routes) refreshReplacing() {
+	r.replace.Store(true)
+	r.refresh()
+}
+
+// candidates are all known addresses, nodes first, from the next one on.
+func (r *routes) candidates() []string {
+	t := r.hub.Load()
+	var out []string
+	seen := make(map[string]bool)
+	add := func(addr string) {
+		if !seen[addr] {
+			seen[addr] = true
+			out = append(out, addr)
+		}
+	}
+	for _, s := range t.Sets {
+		for i := range s.Nodes {
+			add(s.Nodes[i].Addr)
+		}
+	}
+	for _, addr := range r.servers {
+		add(addr)
+	}
+	r.mu.Lock()
+	r.next++
+	k := r.next % len(out)
+	r.mu.Unlock()
+	return append(out[k:len(out):len(out)], out[:k]...)
+}
+
+// fetch gets a whole table from the first server that has one.
+func (r *routes) fetch(ctx context.Context) error {
+	var all error
+	for _, addr := range r.candidates() {
+		err := r.fetchFrom(ctx, addr)
+		if err == nil {
+			return nil
+		}
+		all = both(all, fmt.Errorf("%s: %w", addr, err))
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return all
+}
+
+func (r *routes) fetchFrom(ctx context.Context, addr string) error {
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	defer cancel()
+	return r.pool.use(addr, func(c Conn) error {
+		pb, err := c.GetRoutes(ctx, &seqpb.RoutesRequest{Cluster: r.cluster()})
+		if err != nil {
+			return err
+		}
+		d, err := wire.ParseRoutes(pb)
+		if err != nil {
+			return err
+		}
+		t, err := router.FromDelta(d)
+		if err != nil {
+			return err
+		}
+		if name := r.cluster(); name != "" && t.Cluster != name {
+			return fmt.Errorf("it serves cluster %q, not %q: check the address", t.Cluster, name)
+		}
+		held := r.hub.Load()
+		restored := held.Known() && held.ClusterID != t.ClusterID
+		if restored {
+			r.opts.logger.Warn("the cluster has a new id, as after a restore; routes replaced",
+				zap.String("cluster", t.Cluster), zap.String("held", held.ClusterID), zap.String("got", t.ClusterID))
+		}
+		if r.replace.Swap(false) || restored {
+			r.hub.Replace(t)
+			return nil
+		}
+		_, err = r.hub.Merge(d)
+		return err
+	})
+}
+
+// cluster is the name of the cluster, once known.
+func (r *routes) cluster() string {
+	if r.opts.cluster != "" {
+		return r.opts.cluster
+	}
+	return r.hub.Load().Cluster
+}
+
+// runRefresh carries out the wishes for a refresh: one at a time, and not too often.
+func (r *routes) runRefresh(ctx context.Context) {
+	for {
+		select {
+		case <-r.want:
+		case <-ctx.Done():
+			return
+		}
+		next := time.NewTimer(refreshEvery)
+		if err := r.fetch(ctx); err != nil && ctx.Err() == nil {
+			r.opts.logger.Info("no server gave its routes", zap.Error(err))
+		}
+		select {
+		case <-next.C:
+		case <-ctx.Done():
+			next.Stop()
+			return
+		}
+	}
+}
+
+// runWatch keeps a subscription with one server at a time.
+func (r *routes) runWatch(ctx context.Context) {
+	wait := rewatchFirst
+	for ctx.Err() == nil {
+		addr := r.candidates()[0]
+		messages, err := r.watch(ctx, addr)
+		if ctx.Err() != nil {
+			return
+		}
+		r.opts.logger.Info("route subscription ended", zap.String("node", addr), zap.Error(err))
+		if messages > 0 {
+			wait = rewatchFirst
+		}
+		retry := time.NewTimer(wait/2 + time.Duration(r.opts.rand.float()*float64(wait/2)))
+		wait = min(2*wait, rewatchLongest)
+		select {
+		case <-retry.C:
+		case <-ctx.Done():
+			retry.Stop()
+			return
+		}
+	}
+}
+
+// watch is one subscription, until it ends.
+func (r *routes) watch(ctx context.Context, addr string) (messages int, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r.setWatched(addr, cancel)
+	defer r.setWatched("", nil)
+	// The table must come soon; after it, silence only means that nothing changes.
+	silent := time.AfterFunc(fetchTimeout, cancel)
+	defer silent.Stop()
+	err = r.pool.use(addr, func(c Conn) error {
+		stream, err := c.WatchRoutes(ctx, &seqpb.RoutesRequest{Cluster: r.cluster()})
+		if err != nil {
+			return err
+		}
+		defer stream.Close()
+		for {
+			pb, err := stream.Recv()
+			if err != nil {
+				return err
+			}
+			if err := r.take(pb); err != nil {
+				return err // a new subscription begins with the whole table
+			}
+			silent.Stop()
+			messages++
+		}
+	})
+	return messages, err
+}
+
+func (r *routes) setWatched(addr string, stop context.CancelFunc) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.watched, r.stopWatch = addr, stop
+}
+
+// runFollow fits the pool and the subscription to each new table.
+func (r *routes) runFollow(ctx context.Context) {
+	last := r.hub.Load()
+	for {
+		t, err := r.hub.Wait(ctx, last)
+		if err != nil {
+			return
+		}
+		r.pool.follow(t)
+		r.mu.Lock()
+		if r.stopWatch != nil && lists(last, r.watched) && !lists(t, r.watched) {
+			r.stopWatch() // the node has left, and might not say so
+		}
+		r.mu.Unlock()
+		last = t
+	}
+}
+
+func lists(t *router.Table, addr string) bool {
+	for _, s := range t.Sets {
+		for i := range s.Nodes {
+			if s.Nodes[i].Addr == addr {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// loadCache is the saved table, or nil.
+func loadCache(opts *options) *router.Table {
+	if opts.cache == "" {
+		return nil
+	}
+	t, err := router.Load(opts.cache)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		opts.logger.Warn("route cache not used", zap.Error(err))
+		return nil
+	case opts.cluster != "" && t.Cluster != opts.cluster:
+		opts.logger.Warn("route cache not used: it is of another cluster",
+			zap.String("path", opts.cache), zap.String("cluster", t.Cluster), zap.String("want", opts.cluster))
+		return nil
+	}
+	return t
+}
+
+// runCache saves each newer table, but the first at once and others not too often.
+func (r *routes) runCache(ctx context.Context, loaded *router.Table) {
+	last := loaded
+	for {
+		t := r.hub.Load()
+		if t != last {
+			last = t
+			if err := router.Save(r.opts.cache, t); err != nil {
+				r.opts.logger.Warn("routes not saved", zap.Error(err))
+			}
+			pause := time.NewTimer(saveEvery)
+			select {
+			case <-pause.C:
+			case <-ctx.Done():
+				pause.Stop()
+			}
+		}
+		if _, err := r.hub.Wait(ctx, last); err != nil {
+			break
+		}
+	}
+	if t := r.hub.Load(); t != last {
+		if err := router.Save(r.opts.cache, t); err != nil {
+			r.opts.logger.Warn("routes not saved", zap.Error(err))
+		}
+	}
+}
