@@ -59,19 +59,25 @@ func TestWrongCallsAreRefusedBeforeTheyAreSent(t *testing.T) {
 		f := newFake("a:1")
 		c := dial(t, f)
 		calls := map[string]func() error{
-			"n 0":             func() error { _, err := c.AllocN(t.Context(), client.UID(1), 0); return err },
-			"n -5":            func() error { _, err := c.AllocN(t.Context(), client.UID(1), -5); return err },
-			"n 2^32":          func() error { _, err := c.AllocN(t.Context(), client.UID(1), 1<<32); return err },
-			"uid 2^32":        func() error { _, err := c.Alloc(t.Context(), client.UID(1<<32)); return err },
-			"text -1":         func() error { _, err := c.Alloc(t.Context(), client.In("uid", "-1")); return err },
-			"text abc":        func() error { _, err := c.Alloc(t.Context(), client.In("uid", "abc")); return err },
-			"no text":         func() error { _, err := c.Alloc(t.Context(), client.In("uid", "")); return err },
-			"unknown space":   func() error { _, err := c.Alloc(t.Context(), client.Name("room", "x")); return err },
-			"uid as name":     func() error { _, err := c.Alloc(t.Context(), client.Name("uid", "5")); return err },
-			"empty name":      func() error { _, err := c.Alloc(t.Context(), client.Name("conv", "")); return err },
-			"long name":       func() error { _, err := c.Alloc(t.Context(), client.Name("conv", strings.Repeat("x", 129))); return err },
-			"zero key":        func() error { _, err := c.Alloc(t.Context(), client.Key{}); return err },
-			"zero request id": func() error { _, err := c.Alloc(t.Context(), client.UID(1), client.WithRequestID([16]byte{})); return err },
+			"n 0":           func() error { _, err := c.AllocN(t.Context(), client.UID(1), 0); return err },
+			"n -5":          func() error { _, err := c.AllocN(t.Context(), client.UID(1), -5); return err },
+			"n 2^32":        func() error { _, err := c.AllocN(t.Context(), client.UID(1), 1<<32); return err },
+			"uid 2^32":      func() error { _, err := c.Alloc(t.Context(), client.UID(1<<32)); return err },
+			"text -1":       func() error { _, err := c.Alloc(t.Context(), client.In("uid", "-1")); return err },
+			"text abc":      func() error { _, err := c.Alloc(t.Context(), client.In("uid", "abc")); return err },
+			"no text":       func() error { _, err := c.Alloc(t.Context(), client.In("uid", "")); return err },
+			"unknown space": func() error { _, err := c.Alloc(t.Context(), client.Name("room", "x")); return err },
+			"uid as name":   func() error { _, err := c.Alloc(t.Context(), client.Name("uid", "5")); return err },
+			"empty name":    func() error { _, err := c.Alloc(t.Context(), client.Name("conv", "")); return err },
+			"long name": func() error {
+				_, err := c.Alloc(t.Context(), client.Name("conv", strings.Repeat("x", 129)))
+				return err
+			},
+			"zero key": func() error { _, err := c.Alloc(t.Context(), client.Key{}); return err },
+			"zero request id": func() error {
+				_, err := c.Alloc(t.Context(), client.UID(1), client.WithRequestID([16]byte{}))
+				return err
+			},
 			"one of many": func() error {
 				_, err := c.AllocMany(t.Context(), []client.Request{{Key: client.UID(1), N: 1}, {Key: client.UID(2)}})
 				return err

@@ -65,7 +65,8 @@ func Dial(ctx context.Context, servers []string, opts ...Option) (*Client, error
 			return nil, err
 		}
 	}
-	c.background.Go(func() { c.routes.runFollow(c.base) })
+	first := c.routes.hub.Load()
+	c.background.Go(func() { c.routes.runFollow(c.base, first) })
 	c.background.Go(func() { c.routes.runRefresh(c.base) })
 	c.background.Go(func() { c.routes.runWatch(c.base) })
 	if o.cache != "" {

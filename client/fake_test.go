@@ -53,6 +53,8 @@ type fakeNode struct {
 	fail func(key string) seqpb.Code
 	// refuse, if it returns an error, refuses a whole request.
 	refuse func(keys []string) error
+	// deny has it say "not owner" to everything.
+	deny bool
 	// hint overrides the hint of "not owner".
 	hint *string
 
@@ -246,7 +248,7 @@ func (f *fakeConn) serve(space string, keys []string, one func(i int, key string
 				continue
 			}
 		}
-		if s.Owner == 0 || s.Owner != n.session {
+		if s.Owner == 0 || s.Owner != n.session || n.deny {
 			fail := &seqpb.Failure{Index: uint32(i), Code: seqpb.Code_CODE_NOT_OWNER, Message: "moved", Epoch: uint64(s.Epoch)}
 			for _, o := range c.nodes {
 				if o.session == s.Owner && s.Owner != 0 {

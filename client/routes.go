@@ -276,9 +276,8 @@ func (r *routes) setWatched(addr string, stop context.CancelFunc) {
 	r.watched, r.stopWatch = addr, stop
 }
 
-// runFollow fits the pool and the subscription to each new table.
-func (r *routes) runFollow(ctx context.Context) {
-	last := r.hub.Load()
+// runFollow fits the pool and the subscription to each table after last.
+func (r *routes) runFollow(ctx context.Context, last *router.Table) {
 	for {
 		t, err := r.hub.Wait(ctx, last)
 		if err != nil {
