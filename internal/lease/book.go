@@ -41,13 +41,15 @@ func (b *Book) Lead(now time.Duration) {
 }
 
 // Heard notes a sign of life (a registration, a resume or a heartbeat) received
-// at now. That of an older incarnation than the last one heard is ignored.
-func (b *Book) Heard(id ids.SessionID, incarnation ids.Incarnation, now time.Duration) {
+// at now. That of an older incarnation than the last one heard renews nothing:
+// then it answers false, and the heartbeat must not be acknowledged.
+func (b *Book) Heard(id ids.SessionID, incarnation ids.Incarnation, now time.Duration) bool {
 	d, ok := b.deadlines[id]
 	if ok && incarnation < d.incarnation {
-		return
+		return false
 	}
 	b.deadlines[id] = deadline{incarnation: incarnation, at: max(d.at, b.unheard(), now+b.ttl)}
+	return true
 }
 
 // Forget drops a session that has ended.

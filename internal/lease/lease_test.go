@@ -109,8 +109,9 @@ func TestBook(t *testing.T) {
 		{"heard early in the leadership still has the wait", func(b *Book) { b.Heard(1, 1, 0) }, ttl + margin - 1, []Session{s1}, 0},
 		{"registered late without a heartbeat", func(b *Book) {}, time.Hour, []Session{s1}, 0},
 		{"a late sign of the old incarnation is ignored", func(b *Book) {
-			b.Heard(1, 2, 5*time.Second)
-			b.Heard(1, 1, 6*time.Second)
+			if !b.Heard(1, 2, 5*time.Second) || b.Heard(1, 1, 6*time.Second) {
+				t.Error("it is not said that the old incarnation is not to be acknowledged")
+			}
 		}, 7 * time.Second, []Session{s1resumed}, 1},
 		{"a resume seen in the state counts as heard", func(b *Book) { b.Heard(1, 1, 5*time.Second) }, 7 * time.Second, []Session{s1resumed}, 0},
 		{"forgotten", func(b *Book) { b.Heard(1, 1, 5*time.Second); b.Forget(1) }, 7 * time.Second, nil, 0},
