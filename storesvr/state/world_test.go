@@ -17,8 +17,8 @@ type world struct {
 	index uint64
 	intn  func(n int) int
 	nodes []*node
-	// flight has the batches under way; delivering one may leave a copy.
-	flight []Batch
+	// flight has the batches and resumptions under way; delivering one may leave a copy.
+	flight []Command
 	// patience of processes: the less, the more batches of one are under way.
 	patience int
 	seen     map[ids.Key]*history
@@ -242,14 +242,18 @@ func (w *world) deliver() {
 		return
 	}
 	i := w.intn(len(w.flight))
-	b := w.flight[i]
+	c := w.flight[i]
 	if w.intn(4) > 0 || len(w.flight) > 8 {
 		w.flight = slices.Delete(w.flight, i, i+1)
 	}
 	if w.intn(8) == 0 {
 		return
 	}
-	reply := w.apply(b)
+	reply := w.apply(c)
+	b, isBatch := c.(Batch)
+	if !isBatch {
+		return // a late resumption: whoever sent it has long given up
+	}
 	lost := w.intn(5) == 0
 	for _, n := range w.nodes {
 		a := &n.arena
@@ -266,6 +270,9 @@ func (w *world) answered(n *node, b Batch, reply Reply) {
 	case RefusedSession: // expired: it starts over
 		n.arena, n.leased = arena{}, false
 		w.start(n)
+		return
+	case RefusedIncarnation: // a late resumption outgrew it: it resumes again, alive
+		w.resume(n)
 		return
 	default:
 		return
@@ -350,23 +357,43 @@ func (w *world) start(n *node) {
 	if n.alive && n.arena.session != 0 {
 		return
 	}
-	n.awaits = 0
-	if n.arena.session != 0 {
-		r := w.apply(Resume{Session: n.arena.session, From: n.arena.incarnation, Addr: "x"})
-		if r.Refusal == OK {
-			n.alive = true
-			n.arena.incarnation, n.seq = r.Session.Incarnation, r.Session.LastBatch
-			w.heartbeat(n)
-			return
-		}
+	n.alive = true
+	if n.arena.session != 0 && w.resume(n) {
+		return
 	}
 	r := w.apply(Register{Node: n.name, Addr: "x"})
-	n.alive, n.seq = true, 0
+	n.awaits, n.seq = 0, 0
 	n.arena = arena{
 		session: r.Session.ID, incarnation: 1,
 		sections: map[ids.Section]*holding{}, cells: map[ids.Key]*cell{},
 	}
 	w.heartbeat(n)
+}
+
+// resume answers false when the session is over. Its command may arrive once
+// more later, and the process may die before it hears the reply.
+func (w *world) resume(n *node) bool {
+	c := Resume{Session: n.arena.session, From: n.arena.incarnation, Addr: "x"}
+	if w.intn(8) == 0 {
+		w.flight = append(w.flight, c)
+	}
+	r := w.apply(c)
+	switch r.Refusal {
+	case OK:
+	case RefusedSession:
+		return false
+	default:
+		w.alarm = fmt.Errorf("%+v refused with the session at %+v", c, r.Session)
+		return false
+	}
+	if w.intn(6) == 0 {
+		n.alive, n.leased = false, false
+		return true
+	}
+	n.awaits = 0
+	n.arena.incarnation, n.seq = r.Session.Incarnation, r.Session.LastBatch
+	w.heartbeat(n)
+	return true
 }
 
 // assign gives what nobody owns to random sessions.
