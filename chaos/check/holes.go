@@ -55,7 +55,7 @@ func (c *checker) checkAnnounced(l *line) {
 	high := int64(0) // the highest number that somebody is known to have got
 	for i := range l.items {
 		it := &l.items[i]
-		if it.read() {
+		if it.read {
 			continue
 		}
 		if h, ok := l.holeEnding(it.lo - 1); ok && !it.hasHole && high < h.to {
@@ -77,7 +77,7 @@ func (l *line) holeEnding(at int64) (hole, bool) {
 func (c *checker) missing(l *line) []piece {
 	lastAlloc := -1
 	for i := range l.items {
-		if !l.items[i].read() {
+		if !l.items[i].read {
 			lastAlloc = i
 		}
 	}
@@ -85,8 +85,10 @@ func (c *checker) missing(l *line) []piece {
 	high := int64(0)
 	for i := range l.items {
 		it := &l.items[i]
-		for _, g := range c.outsideHoles(l, high+1, it.lo-1) {
-			out = append(out, piece{g.from, g.to, i, i > lastAlloc})
+		if it.below() > high {
+			for _, g := range c.outsideHoles(l, high+1, it.below()) {
+				out = append(out, piece{g.from, g.to, i, i > lastAlloc})
+			}
 		}
 		high = max(high, it.hi)
 	}
@@ -99,12 +101,9 @@ func (c *checker) missing(l *line) []piece {
 // entry that is too long for one loss covers all of itself: the bounded ledger
 // has joined several.
 func (c *checker) outsideHoles(l *line, from, to int64) []hole {
-	if from > to {
-		return nil
-	}
 	var out []hole
 	i, _ := slices.BinarySearchFunc(l.holes, from, func(h hole, n int64) int { return cmp.Compare(h.to, n) })
-	for ; i < len(l.holes) && from <= to; i++ {
+	for ; i < len(l.holes); i++ {
 		h := l.holes[i]
 		if h.to > to && h.to-h.from+1 <= c.lossAllowed(l) {
 			continue
@@ -112,12 +111,12 @@ func (c *checker) outsideHoles(l *line, from, to int64) []hole {
 		if h.from > from {
 			out = append(out, hole{from: from, to: min(h.from-1, to)})
 		}
+		if h.to >= to {
+			return out
+		}
 		from = max(from, h.to+1)
 	}
-	if from <= to {
-		out = append(out, hole{from: from, to: to})
-	}
-	return out
+	return append(out, hole{from: from, to: to})
 }
 
 // searchSteps bounds the search of a filler.

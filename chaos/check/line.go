@@ -26,16 +26,22 @@ type line struct {
 	nMax int64
 }
 
-// item is one effect on the line. An allocation took lo..hi; a read saw hi
-// (lo is hi+1: it took nothing).
+// item is one effect on the line. An allocation took lo..hi; a read saw hi and took nothing.
 type item struct {
+	read      bool
 	lo, hi    int64
 	call, ret int64
 	op        int
 	hasHole   bool
 }
 
-func (it *item) read() bool { return it.lo > it.hi }
+// below is the last number that must not be missing before the item.
+func (it *item) below() int64 {
+	if it.read {
+		return it.hi
+	}
+	return it.lo - 1
+}
 
 // unknown may have consumed n numbers, or none, at any time after call.
 type unknown struct {
@@ -75,7 +81,7 @@ func (c *checker) line(k *keyOps) *line {
 		}
 		if o.Kind == history.Current {
 			if o.Outcome == history.OK {
-				l.items = append(l.items, item{lo: o.Value + 1, hi: o.Value, call: o.Call, ret: o.Return, op: i})
+				l.items = append(l.items, item{read: true, hi: o.Value, call: o.Call, ret: o.Return, op: i})
 			}
 			continue
 		}
@@ -104,7 +110,7 @@ func (c *checker) line(k *keyOps) *line {
 	}
 	l.holes = distinct(l.holes)
 	slices.SortFunc(l.items, func(a, b item) int {
-		return cmp.Or(cmp.Compare(a.hi, b.hi), cmp.Compare(a.lo, b.lo), cmp.Compare(a.call, b.call))
+		return cmp.Or(cmp.Compare(a.hi, b.hi), readsLast(a, b), cmp.Compare(a.lo, b.lo), cmp.Compare(a.call, b.call))
 	})
 	l.deadline = make([]int64, len(l.items)+1)
 	l.deadline[len(l.items)] = forever
@@ -113,6 +119,16 @@ func (c *checker) line(k *keyOps) *line {
 	}
 	slices.SortFunc(l.unknown, func(a, b unknown) int { return cmp.Compare(a.call, b.call) })
 	return l
+}
+
+func readsLast(a, b item) int {
+	switch {
+	case a.read == b.read:
+		return 0
+	case a.read:
+		return 1
+	}
+	return -1
 }
 
 // malformed says what is wrong with an answer by itself.

@@ -23,7 +23,7 @@ func (c *checker) checkLoss(l *line) {
 		// What was issued before the loss lies in the hole but is not lost.
 		lost := h.to - from + 1
 		for ; i < len(l.items) && l.items[i].hi <= h.to; i++ {
-			if it := &l.items[i]; !it.read() && it.hi >= from {
+			if it := &l.items[i]; !it.read && it.hi >= from {
 				lost -= it.hi - max(it.lo, from) + 1
 			}
 		}

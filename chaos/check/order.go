@@ -9,7 +9,7 @@ func (c *checker) checkDuplicates(l *line) {
 	lowest := -1
 	for i := len(l.items) - 1; i >= 0; i-- {
 		it := &l.items[i]
-		if it.read() {
+		if it.read {
 			continue
 		}
 		if lowest >= 0 && l.items[lowest].lo <= it.hi {
@@ -40,7 +40,7 @@ func (c *checker) checkOrder(l *line) {
 		reads := -1 // which of the reads of this same number returned first
 		for i := begin; i < end; i++ {
 			it := &l.items[i]
-			if !it.read() {
+			if !it.read {
 				continue
 			}
 			c.inOrder(l, i, later)
@@ -50,13 +50,13 @@ func (c *checker) checkOrder(l *line) {
 			reads = earlier(l, reads, i)
 		}
 		for i := begin; i < end; i++ {
-			if it := &l.items[i]; !it.read() {
+			if it := &l.items[i]; !it.read {
 				c.inOrder(l, i, earlier(l, later, reads))
 			}
 		}
 		for i := begin; i < end; i++ {
 			later = earlier(l, later, i)
-			if it := &l.items[i]; !it.read() && it.lo < lowest {
+			if it := &l.items[i]; !it.read && it.lo < lowest {
 				lowest, lowestOp = it.lo, it.op
 			}
 		}
@@ -80,9 +80,9 @@ func (c *checker) inOrder(l *line, i, above int) {
 	low, high := &l.items[i], &l.items[above]
 	kind, detail := Reorder, fmt.Sprintf("%d was issued by a call made after %d had returned", low.hi, high.lo)
 	switch {
-	case low.read():
+	case low.read:
 		kind, detail = StaleRead, fmt.Sprintf("read %d after %d had been seen", low.hi, high.hi)
-	case high.read():
+	case high.read:
 		kind, detail = FutureRead, fmt.Sprintf("read %d before %d was asked for", high.hi, low.lo)
 	}
 	c.fail(kind, 1, l.key, detail, high.op, low.op)
