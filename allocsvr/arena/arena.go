@@ -65,6 +65,8 @@ type Arena struct {
 	mu       sync.Mutex
 	verified *memory
 	closed   bool
+	resumed  func(sections uint32)
+	commit   func(Intent) error
 }
 
 // Open creates or maps the arena and takes its lock; *InUseError if another
@@ -171,7 +173,7 @@ func (a *Arena) Reset(id Identity, sections uint32, spaces []ids.Space) error {
 	}
 	encoded := b.encode()
 	bytes := headerBytesFor(encoded)
-	front := bytes + tableBytesFor(sections)
+	front := frontBytesFor(bytes, sections)
 	if front > a.opts.MaxBytes {
 		return &FullError{Path: a.region.Name(), Need: front, Limit: a.opts.MaxBytes}
 	}
@@ -186,10 +188,36 @@ func (a *Arena) Reset(id Identity, sections uint32, spaces []ids.Space) error {
 	if err != nil {
 		return fmt.Errorf("reading back a new header: %w", err)
 	}
-	a.mem.Store(newMemory(h, a.region, a.guard, a.owner, a.opts.MaxBytes))
+	a.install(newMemory(h, a.region, a.guard, a.owner, a.opts.MaxBytes))
 	a.log.Info("arena starts empty", zap.String("path", a.region.Name()),
 		zap.Uint64("session", uint64(id.Session)), zap.Uint32("incarnation", uint32(id.Incarnation)))
 	return nil
+}
+
+func (a *Arena) install(m *memory) {
+	a.owner.intents.Store(&m.intents)
+	a.mem.Store(m)
+}
+
+// settleIntents finishes or voids what the dead process was noting.
+func (a *Arena) settleIntents(m *memory) {
+	defer a.guard.Enter().Exit()
+	if a.resumed != nil {
+		a.resumed(m.header.sections)
+	}
+	for i := range cellStripes {
+		w := a.owner.intent(i)
+		in, _ := readIntent(w)
+		if in.N == 0 {
+			continue
+		}
+		if c, ok := m.find(in.Key); ok {
+			if err := c.settle(in, a.commit); err != nil {
+				a.log.Warn("a request id could not be kept, its numbers are issued anew", zap.Stringer("key", in.Key), zap.Error(err))
+			}
+		}
+		w[0].Store(0)
+	}
 }
 
 func checkShape(sections uint32, spaces []ids.Space) error {
@@ -239,7 +267,8 @@ func (a *Arena) Adopt(inc ids.Incarnation) error {
 	a.region.Words(0, pageBytes)[wordIncarnation].Store(sealCount(uint32(inc), wordIncarnation))
 	if a.verified == m {
 		a.verified = nil
-		a.mem.Store(m)
+		a.install(m)
+		a.settleIntents(m)
 		a.log.Info("arena resumed", zap.String("path", a.region.Name()),
 			zap.Uint64("session", uint64(m.header.session)), zap.Uint32("incarnation", uint32(inc)),
 			zap.Int64("keys", m.stats().Keys))

@@ -2,6 +2,7 @@ package arena
 
 import (
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -50,11 +51,12 @@ type Cell struct {
 // cellOwner is what all cells of an arena share.
 type cellOwner struct {
 	// writers serialises all changes of a cell but Take.
-	writers [64]struct {
+	writers [cellStripes]struct {
 		sync.Mutex
 		_ [56]byte
 	}
-	bugs Bugs
+	bugs    Bugs
+	intents atomic.Pointer[[]atomic.Uint64] // one place per stripe
 	// stored is called after each store but those of Take: tests look at what a
 	// process that dies there would leave.
 	stored func()
@@ -66,8 +68,12 @@ func (o *cellOwner) note() {
 	}
 }
 
+const cellStripes = 64
+
+func (c Cell) stripe() int { return int((c.salt * mulValue) >> 58) }
+
 func (c Cell) lock() *sync.Mutex {
-	mu := &c.own.writers[(c.salt*mulValue)>>58].Mutex
+	mu := &c.own.writers[c.stripe()].Mutex
 	mu.Lock()
 	return mu
 }
@@ -83,7 +89,8 @@ func (c Cell) Take(n uint64) (first, left ids.Seq, r TakeResult) {
 		}
 		cur := w & valueMask
 		if w>>valueBits != check15(cur, c.salt) {
-			c.corrupt(w)
+			c.awaitNote(w)
+			continue
 		}
 		bound := c.w[1].Load() & maxMask
 		rest := (bound - cur) & valueMask
@@ -98,6 +105,14 @@ func (c Cell) Take(n uint64) (first, left ids.Seq, r TakeResult) {
 			return ids.Seq(bound - rest + 1), ids.Seq(rest - n), TakeOK
 		}
 	}
+}
+
+// awaitNote lets the maker of a note finish: a few stores, under no other lock.
+func (c Cell) awaitNote(w uint64) {
+	if !isPending(w, c.salt) {
+		c.corrupt(w)
+	}
+	runtime.Gosched()
 }
 
 // corrupt stops the caller: memory that changed by itself must not yield a number.
@@ -122,7 +137,7 @@ func (c Cell) decode(w, m uint64) (cur, max ids.Seq, closed bool) {
 		return 0, 0, false
 	}
 	value, closed, ok := unseal(w, c.salt)
-	if !ok {
+	if !ok && !isPending(w, c.salt) {
 		c.corrupt(w)
 	}
 	bound := m & maxMask
@@ -140,7 +155,7 @@ func (c Cell) decode(w, m uint64) (cur, max ids.Seq, closed bool) {
 // least bound. A closed cell stays as it is, and false is returned.
 func (c Cell) Extend(floor, bound ids.Seq) bool {
 	defer c.lock().Unlock()
-	_, ok := c.extend(floor, bound, 0)
+	_, ok := c.extend(floor, bound, 0, nil)
 	return ok
 }
 
@@ -148,23 +163,11 @@ func (c Cell) Extend(floor, bound ids.Seq) bool {
 // other caller gets the numbers right above floor. It returns 0 when the cell is
 // closed, or when fewer than n numbers lie under the bound (and takes nothing).
 func (c Cell) ExtendTake(floor, bound ids.Seq, n uint64) (first ids.Seq) {
-	defer c.lock().Unlock()
-	first, ok := c.extend(floor, bound, n)
-	if !ok {
-		return 0
-	}
-	if first == 0 { // already served, so its numbers are taken as anyone's
-		f, _, r := c.Take(n)
-		if r != TakeOK {
-			return 0
-		}
-		return f
-	}
-	return first
+	return c.ExtendTakeNoted(floor, bound, n, nil)
 }
 
 // extend takes n right above floor only if nobody can take at the same time; else first is 0.
-func (c Cell) extend(floor, bound ids.Seq, n uint64) (first ids.Seq, ok bool) {
+func (c Cell) extend(floor, bound ids.Seq, n uint64, note *Note) (first ids.Seq, ok bool) {
 	w, m := c.w[0].Load(), c.w[1].Load()
 	cur, max, closed := c.decode(w, m)
 	if w == 0 || closed {
@@ -200,8 +203,18 @@ func (c Cell) extend(floor, bound ids.Seq, n uint64) (first ids.Seq, ok bool) {
 			first = floor + 1
 		}
 	}
+	bound = max63(bound, floor)
+	if note != nil && n != 0 {
+		note.intend(c, first, n)
+		c.setCur(sealPending(uint64(floor), c.salt))
+		c.setMax(sealMax(uint64(bound)))
+		note.Commit(first)
+		c.setCur(seal(uint64(floor)+n, false, c.salt))
+		note.done(c)
+		return first, true
+	}
 	c.setCur(seal(uint64(floor)+n, false, c.salt))
-	c.setMax(sealMax(uint64(max63(bound, floor))))
+	c.setMax(sealMax(uint64(bound)))
 	return first, true
 }
 
@@ -229,29 +242,26 @@ func (c Cell) Close() (cur ids.Seq) {
 // guard entered before the closing was left, and StoreSvr extended it anew.
 func (c Cell) Reopen(floor, bound ids.Seq) {
 	defer c.lock().Unlock()
-	c.reopen(floor, bound, 0)
+	c.reopen(floor, bound, 0, nil)
 }
 
 // ReopenTake is Reopen and Take in one step; see ExtendTake.
 func (c Cell) ReopenTake(floor, bound ids.Seq, n uint64) (first ids.Seq) {
-	defer c.lock().Unlock()
-	return c.reopen(floor, bound, n)
+	return c.ReopenTakeNoted(floor, bound, n, nil)
 }
 
-func (c Cell) reopen(floor, bound ids.Seq, n uint64) (first ids.Seq) {
+func (c Cell) reopen(floor, bound ids.Seq, n uint64, note *Note) (first ids.Seq) {
 	w := c.w[0].Load()
 	if w == 0 {
 		return 0
 	}
 	cur, _, closed := c.decode(w, c.w[1].Load())
-	if !closed {
-		first, _ = c.extend(floor, bound, n)
-		return first
+	if closed {
+		floor = max63(floor, cur)
+		c.setMax(maxUnknown)
+		c.setCur(seal(uint64(floor), false, c.salt))
 	}
-	floor = max63(floor, cur)
-	c.setMax(maxUnknown)
-	c.setCur(seal(uint64(floor), false, c.salt))
-	first, _ = c.extend(floor, bound, n)
+	first, _ = c.extend(floor, bound, n, note)
 	return first
 }
 

@@ -62,6 +62,19 @@ func unseal(w, salt uint64) (value uint64, flag, ok bool) {
 	return value, flag, seal(value, flag, salt) == w
 }
 
+// A pending cell has a note in the making (note.go). It is sealed as if one more
+// bit were set that is not stored: takers, who compare with the open check, find it
+// out at no cost. Its check differs from the open one by a value that no single
+// flipped bit of the word can make up (same test).
+const pendingBit = 1 << (valueBits + 1)
+
+func sealPending(value, salt uint64) uint64 {
+	value &= valueMask
+	return check15(value|pendingBit, salt)<<valueBits | value
+}
+
+func isPending(w, salt uint64) bool { return w == sealPending(w, salt) }
+
 // The cells' second word is [parity:1][max:63] with an odd number of ones, so that 0 is not valid.
 const maxMask = 1<<63 - 1
 

@@ -6,6 +6,33 @@ import (
 	"pgregory.net/rapid"
 )
 
+// From open to pending the check moves by a fixed distance. No flip of a stored bit
+// may do the same: neither one of cur or the closed flag (which moves the check
+// that is expected), nor one of the check's own.
+func TestNoSingleBitMakesACellPending(t *testing.T) {
+	const ones = 1<<15 - 1
+	bit, mul := uint64(pendingBit), mulValue
+	distance := bit * mul >> 49
+	for _, pending := range []uint64{distance, -distance & ones} {
+		near := func(v uint64) bool { // folding and carrying shift by up to two
+			d := (v - pending) & ones
+			return d <= 2 || d >= ones-1
+		}
+		for i := range 15 {
+			if near(1<<i) || near(-(1<<i)&ones) {
+				t.Errorf("check bit %d", i)
+			}
+		}
+		for i := range 49 {
+			for _, d := range []uint64{mul << i >> 49, -(mul << i) >> 49} {
+				if near(d) {
+					t.Errorf("value bit %d", i)
+				}
+			}
+		}
+	}
+}
+
 // A flipped input bit must move the 15 kept bits by at least two, whatever else is
 // in the sum: then folding 0 into 1 hides nothing.
 func TestEverySingleBitMovesTheCheck(t *testing.T) {

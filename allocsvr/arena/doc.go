@@ -13,6 +13,9 @@
 //     never a SIGBUS.
 //   - A section's epoch only grows, and a closed section opens only at a higher one.
 //
+//   - A Note ties a record of a request to the numbers it got: a process that dies
+//     leaves both or neither.
+//
 // Invariants of a used cell: cur ≤ max, max − cur < 2^48; max == 0 means that
 // nothing is known of the key (fresh, or a store was interrupted after StoreSvr
 // learned all of cur), and then there is nothing to hand back.

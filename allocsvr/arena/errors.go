@@ -54,6 +54,7 @@ const (
 	ReasonSections   Reason = "section table"
 	ReasonDirectory  Reason = "slot directory"
 	ReasonCell       Reason = "cell"
+	ReasonIntent     Reason = "intent"
 	ReasonUnreadable Reason = "unreadable"
 )
 

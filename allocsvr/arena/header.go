@@ -141,9 +141,15 @@ type header struct {
 }
 
 // frontBytes is where the extents begin.
-func (h header) frontBytes() int64 { return h.bytes + tableBytesFor(h.sections) }
+func (h header) frontBytes() int64 { return frontBytesFor(h.bytes, h.sections) }
 
-func tableBytesFor(sections uint32) int64 { return roundUpPage(int64(sections) * 8) }
+func frontBytesFor(header int64, sections uint32) int64 {
+	return header + tableBytesFor(sections) + intentBytes
+}
+
+func tableBytesFor(sections uint32) int64 {
+	return roundUpPage(int64(sections) * sectionWords * 8)
+}
 
 // readHeader verifies all of the header but the identity.
 func readHeader(r Region) (h header, err error) {

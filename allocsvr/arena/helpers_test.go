@@ -2,7 +2,7 @@ package arena
 
 import (
 	"errors"
-	"fmt"
+	"strconv"
 	"testing"
 
 	"github.com/seqsvr/seqsvr/internal/ids"
@@ -114,19 +114,59 @@ func wantUntrusted(t testing.TB, err error, reason Reason) {
 	}
 }
 
-// known lists all of an arena that matters: identity, sections, and the keys of which something is known.
+type death struct{}
+
+// dieAt runs f until its nth store and abandons it there, as a killed process would.
+func dieAt(a *Arena, n int, f func()) (died bool) {
+	defer func() {
+		a.owner.stored = nil
+		if r := recover(); r != nil {
+			if _, ok := r.(death); !ok {
+				panic(r)
+			}
+			died = true
+		}
+	}()
+	a.owner.stored = func() {
+		if n--; n < 0 {
+			panic(death{})
+		}
+	}
+	f()
+	return false
+}
+
+// known lists all of an arena that matters: identity, sections, intents, and the
+// keys of which something is known. It is called often, hence no fmt.
 func known(a *Arena) string {
+	var s []byte
+	line := func(what string, values ...uint64) {
+		s = append(s, what...)
+		for _, v := range values {
+			s = strconv.AppendUint(append(s, ' '), v, 10)
+		}
+		s = append(s, '\n')
+	}
 	id, err := a.Previous()
-	s := fmt.Sprintln(id, err)
+	if err != nil {
+		return err.Error()
+	}
+	line(id.ClusterID, uint64(id.Session), uint64(id.Incarnation))
+	for i := range cellStripes {
+		if in, _ := readIntent(a.owner.intent(i)); in.N != 0 {
+			line("intent", uint64(in.Key.Space), in.Key.Hi, in.Key.Lo, uint64(in.First), in.N, in.Data[0], in.Data[1], in.Data[2])
+		}
+	}
+	flag := map[bool]string{true: " closed", false: " open"}
 	for sec := range ids.Section(testSections) {
 		e, closed := a.Section(sec)
-		s += fmt.Sprintln(sec, e, closed)
+		line("section"+flag[closed], uint64(sec), uint64(e), a.RecordsSince(sec))
 		a.Each(sec, func(k ids.Key, c Cell) bool {
 			if cur, max, closed := c.Load(); max != 0 {
-				s += fmt.Sprintln(k, cur, max, closed)
+				line("key"+flag[closed], uint64(k.Space), k.Hi, k.Lo, uint64(cur), uint64(max))
 			}
 			return true
 		})
 	}
-	return s
+	return string(s)
 }

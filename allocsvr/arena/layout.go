@@ -9,14 +9,16 @@ import (
 // The file:
 //
 //	header          whole pages: identity, spaces (header.go)
-//	section table   whole pages: one sealed word a section: closed flag, epoch
+//	section table   whole pages: two sealed words a section: closed flag and epoch;
+//	                since when its records are complete (window.go)
+//	intents         one page (note.go)
 //	extents         each one directory page and 256 slots of 4096 bytes
 //
-// A slot is a page of 256 neighbouring uids, 16 bytes each, or 128 names of one
-// section, 32 bytes each (fingerprint, then cell). The directory entry of a slot
-// says which:
+// A slot is a page of 256 neighbouring uids, 16 bytes each; 128 names of one
+// section, 32 bytes each (fingerprint, then cell); or a page of a section's records,
+// whose content is its user's affair. The directory entry of a slot says which:
 //
-//	word 0: page number (uids), or section (names)
+//	word 0: page number (uids), or section (names, records)
 //	word 1: [check:32][space:16][kind:8][0:8]     0 = free
 //
 // Word 1 is stored last when a slot is taken and first when it is freed.
@@ -28,6 +30,7 @@ const (
 	dirEntryWords  = 2
 	cellsPerPage   = ids.BlockSize
 	cellWords      = 2
+	sectionWords   = 2
 	namesPerSlot   = 128
 	nameEntryWords = 4
 )
@@ -52,6 +55,9 @@ func (e extent) entry(i int) *[dirEntryWords]atomic.Uint64 {
 	return (*[dirEntryWords]atomic.Uint64)(e.dir[i*dirEntryWords:])
 }
 
+// kindRecords is the kind of a page of records; it belongs to no space.
+const kindRecords ids.Kind = 3
+
 // dirEntry is what a slot holds.
 type dirEntry struct {
 	kind  ids.Kind // 0: free
@@ -70,7 +76,7 @@ func readDirEntry(w *[dirEntryWords]atomic.Uint64, slot uint32) (d dirEntry, ok 
 		return dirEntry{}, true
 	}
 	d = dirEntry{kind: ids.Kind(meta >> 8), space: ids.SpaceID(meta >> 16), no: w[0].Load()}
-	return d, (d.kind == ids.KindUID || d.kind == ids.KindName) && d.word(slot) == meta
+	return d, (d.kind == ids.KindUID || d.kind == ids.KindName || d.kind == kindRecords) && d.word(slot) == meta
 }
 
 func uidCell(p *page, uid uint64) *[cellWords]atomic.Uint64 {

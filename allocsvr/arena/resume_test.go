@@ -143,7 +143,7 @@ func TestADeathWhileGrowingIsHarmless(t *testing.T) {
 func TestBadArenasAreNotTrusted(t *testing.T) {
 	word := func(h *Heap, off int64) interface{ Store(uint64) } { return &h.Words(off, 8)[0] }
 	load := func(h *Heap, off int64) uint64 { return h.Words(off, 8)[0].Load() }
-	front := int64(pageBytes + pageBytes) // header and table of the test's shape
+	front := int64(3 * pageBytes) // header, table and intents of the test's shape
 	for what, tc := range map[string]struct {
 		reason Reason
 		spoil  func(h *Heap, o *Options)
@@ -306,6 +306,15 @@ func TestEveryFlippedBitIsNoticedOrHarmless(t *testing.T) {
 		}
 	}
 	a.CloseSection(3)
+	a.NoteRecordsSince(5, 1234567890123)
+	interrupted := ensure(t, a, uid(100)) // a note on its way, and one that is void
+	interrupted.Extend(0, 10)
+	dieAt(a, 4, func() {
+		interrupted.TakeNoted(2, &Note{Key: uid(100), Data: [3]uint64{1, 2, 3}, Commit: func(ids.Seq) {}})
+	})
+	void := Note{Key: uid(3), Data: [3]uint64{4, 5, 6}}
+	c, _ := a.Find(uid(3))
+	void.intend(c, 7, 1)
 	want := known(a)
 	used := a.mem.Load().pool.used
 	_ = a.Close(false)
@@ -315,8 +324,9 @@ func TestEveryFlippedBitIsNoticedOrHarmless(t *testing.T) {
 	}{
 		{"header", 0, pageBytes},
 		{"section table", pageBytes, pageBytes},
-		{"directory", 2 * pageBytes, pageBytes},
-		{"slots", 3 * pageBytes, int64(used+1) * pageBytes}, // and one that is free
+		{"intents", 2 * pageBytes, pageBytes},
+		{"directory", 3 * pageBytes, pageBytes},
+		{"slots", 4 * pageBytes, int64(used+1) * pageBytes}, // and one that is free
 	}
 	step := 1
 	if testing.Short() || raceEnabled {
@@ -343,7 +353,7 @@ func TestEveryFlippedBitIsNoticedOrHarmless(t *testing.T) {
 				t.Fatal(err)
 			default:
 				harmless++
-				reader.mem.Store(reader.verified)
+				reader.install(reader.verified)
 				if got := known(reader); got != want {
 					t.Fatalf("%s: bit %d of word %d (%#x) flipped unnoticed:\n%swant\n%s", r.name, bit%64, bit/64, old, got, want)
 				}

@@ -15,11 +15,17 @@ import (
 type section struct {
 	no   ids.Section
 	word *atomic.Uint64 // sealed word: closed flag, epoch; 0: never opened
-	keys atomic.Int64
+	// since is a sealed word: from when on its records are complete, in Unix ms; 0: not said.
+	since *atomic.Uint64
+	keys  atomic.Int64
+	// life is unique to what the section holds now: it changes when all is forgotten.
+	life atomic.Uint64
 
 	mu    sync.Mutex
 	pages map[pageID]*pageMeta
 	names []nameSet // by space ordinal
+
+	records []*Page
 }
 
 type pageID struct {
@@ -57,15 +63,20 @@ type memory struct {
 	pool     *slotPool
 	owner    *cellOwner
 	guard    *Guard
+	intents  []atomic.Uint64
 
 	indexMu sync.Mutex
 	pages   []pageIndex // by space ordinal
 }
 
+// lives counts the lives of all sections of all arenas of this process.
+var lives atomic.Uint64
+
 func newMemory(h header, r Region, guard *Guard, owner *cellOwner, bytesMax int64) *memory {
 	m := &memory{header: h, spaces: h.spaces, owner: owner, guard: guard}
 	front := r.Words(0, h.frontBytes())
 	table := front[h.bytes/8:]
+	m.intents = table[tableBytesFor(h.sections)/8:]
 	m.pool = &slotPool{
 		region: r, guard: guard, bytesMax: bytesMax, front: h.frontBytes(), counter: &front[wordExtents],
 	}
@@ -90,7 +101,10 @@ func newMemory(h header, r Region, guard *Guard, owner *cellOwner, bytesMax int6
 	m.pages = make([]pageIndex, len(h.spaces))
 	m.sections = make([]*section, h.sections)
 	for i := range m.sections {
-		m.sections[i] = &section{no: ids.Section(i), word: &table[i], names: make([]nameSet, names)}
+		m.sections[i] = &section{
+			no: ids.Section(i), word: &table[i*sectionWords], since: &table[i*sectionWords+1], names: make([]nameSet, names),
+		}
+		m.sections[i].life.Store(lives.Add(1))
 	}
 	return m
 }
@@ -301,6 +315,12 @@ func (m *memory) forget(s *section) {
 		}
 	}
 	s.keys.Store(0)
+	for _, p := range s.records {
+		m.pool.give(p.slot)
+	}
+	s.records = nil
+	s.since.Store(0)
+	s.life.Store(lives.Add(1))
 }
 
 // slotList is where a section's keys are, in an order that does not change from run to run.

@@ -25,6 +25,9 @@ func verify(r Region, o Options, guard *Guard, owner *cellOwner) (*memory, error
 	if err := v.sections(); err != nil {
 		return nil, err
 	}
+	if err := v.intents(); err != nil {
+		return nil, err
+	}
 	if err := v.slots(); err != nil {
 		return nil, err
 	}
@@ -34,7 +37,8 @@ func verify(r Region, o Options, guard *Guard, owner *cellOwner) (*memory, error
 type verifier struct {
 	region  Region
 	m       *memory
-	lenient bool // Bugs.TrustAnyArena
+	pending map[ids.Key]bool // keys with an intent
+	lenient bool             // Bugs.TrustAnyArena
 }
 
 func (v *verifier) bad(reason Reason, off, n int64, format string, args ...any) error {
@@ -58,6 +62,15 @@ func (v *verifier) identity(h header, o Options) error {
 func (v *verifier) sections() error {
 	h := v.m.header
 	for i, s := range v.m.sections {
+		off := h.bytes + int64(i)*sectionWords*8
+		if w := s.since.Load(); w != 0 {
+			if _, flag, ok := unseal(w, sinceSalt(s.no)); !ok || flag {
+				if !v.lenient {
+					return v.bad(ReasonSections, off+8, 8, "the records of section %d have a date that does not match its check", i)
+				}
+				s.since.Store(0)
+			}
+		}
 		w := s.word.Load()
 		if w == 0 {
 			continue
@@ -67,7 +80,25 @@ func (v *verifier) sections() error {
 				s.set(ids.Epoch(epoch), w&flagBit != 0)
 				continue
 			}
-			return v.bad(ReasonSections, h.bytes+int64(i)*8, 8, "section %d does not match its check", i)
+			return v.bad(ReasonSections, off, 8, "section %d does not match its check", i)
+		}
+	}
+	return nil
+}
+
+func (v *verifier) intents() error {
+	v.pending = make(map[ids.Key]bool)
+	for i := range cellStripes {
+		w := (*intent)(v.m.intents[i*intentWords:])
+		in, ok := readIntent(w)
+		switch {
+		case !ok && v.lenient:
+			w[0].Store(0)
+		case !ok:
+			off := v.m.header.frontBytes() - intentBytes + int64(i)*intentWords*8
+			return v.bad(ReasonIntent, off, intentWords*8, "intent %d does not match its check", i)
+		case in.N != 0:
+			v.pending[in.Key] = true
 		}
 	}
 	return nil
@@ -93,6 +124,12 @@ func (v *verifier) slots() error {
 			continue
 		}
 		p.used++
+		if d.kind == kindRecords {
+			if err := v.records(slot, d); err != nil {
+				return err
+			}
+			continue
+		}
 		ord, kind, known := v.m.space(d.space)
 		if !known || kind != d.kind {
 			return v.bad(ReasonDirectory, v.dirOffset(slot), dirEntryWords*8, "slot %d holds a %s of unknown space %d", slot, d.kind, d.space)
@@ -165,6 +202,19 @@ func (v *verifier) uidPage(slot uint32, off int64, ord int, d dirEntry) error {
 	return nil
 }
 
+// records takes a page over; its user verifies what is in it.
+func (v *verifier) records(slot uint32, d dirEntry) error {
+	if d.no >= uint64(len(v.m.sections)) || d.space != 0 {
+		return v.bad(ReasonDirectory, v.dirOffset(slot), dirEntryWords*8, "slot %d has records of section %d of %d", slot, d.no, len(v.m.sections))
+	}
+	s, err := v.opened(ids.Section(d.no), slot)
+	if err != nil {
+		return err
+	}
+	s.records = append(s.records, &Page{Words: v.m.pool.at(slot), section: s.no, slot: slot, life: s.life.Load()})
+	return nil
+}
+
 func (v *verifier) nameSlot(slot uint32, off int64, ord int, d dirEntry) error {
 	if d.no >= uint64(len(v.m.sections)) {
 		return v.bad(ReasonDirectory, v.dirOffset(slot), dirEntryWords*8, "slot %d has names of section %d of %d", slot, d.no, len(v.m.sections))
@@ -232,6 +282,9 @@ func (v *verifier) cell(w *[cellWords]atomic.Uint64, k ids.Key, off int64) (used
 	}
 	salt := saltOf(k)
 	cur, closed, ok := unseal(value, salt)
+	if !ok && isPending(value, salt) && v.pending[k] {
+		ok = true
+	}
 	if !ok && v.lenient {
 		w[0].Store(seal(cur, closed, salt))
 		ok = true
