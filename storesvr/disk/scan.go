@@ -16,79 +16,164 @@ type KeyRecord struct {
 	Record state.Record
 }
 
-// scanStepsMax bounds how many keys of other sections one Scan walks over.
-const scanStepsMax = 64 << 10
-
-// hopAfter is how many neighbours are stepped over before seeking: a step is far cheaper.
-const hopAfter = 8
-
-// Scan visits records of one section in key order, after a key (the zero Key
-// for the beginning), from the file and the changes that are not in it yet. It
-// answers at most limit records and where to go on; done says that there are no more.
-func (s *Store) Scan(sec ids.Section, sections uint32, after ids.Key, limit int) (out []KeyRecord, next ids.Key, done bool) {
-	changed := s.changedKeys(sec, sections, after)
-	next, done = after, true
-	s.must(s.view(func(tx *bbolt.Tx) error {
-		c := tx.Bucket(bucketRecords).Cursor()
-		steps := 0
-		seek := func(k ids.Key) (ids.Key, []byte, bool, error) {
-			key, b := c.Seek(appendKey(nil, k))
-			return decodeCursor(s.path, key, b)
-		}
-		k, b, ok, err := seek(after)
-		for ; err == nil && ok; k, b, ok, err = step(s.path, c) {
-			if k.Compare(after) <= 0 && after != (ids.Key{}) {
-				continue
-			}
-			for k.Section(sections) != sec {
-				if steps++; steps > scanStepsMax {
-					next, done = k, false
-					return nil
-				}
-				target, more := nextOfSection(k, sec, sections)
-				if !more {
-					return nil
-				}
-				for range hopAfter {
-					k, b, ok, err = step(s.path, c)
-					if err != nil || !ok || k.Compare(target) >= 0 {
-						break
-					}
-				}
-				if err == nil && ok && k.Compare(target) < 0 {
-					k, b, ok, err = seek(target)
-				}
-				if err != nil || !ok {
-					return err
-				}
-			}
-			if len(out) == limit {
-				done = false
-				return nil
-			}
-			r, err := openRecord(appendKey(nil, k), b)
-			if err != nil {
-				return &CorruptError{Path: s.path, What: "record of key " + k.String(), Err: err}
-			}
-			out = append(out, KeyRecord{Key: k, Record: r})
-			next = k
-		}
-		return err
-	}))
-	// The changes win over the file; those past where the file's page ended wait for the next call.
-	return mergeChanges(out, changed, next, done, limit)
+// Filter says which records a scan wants.
+type Filter struct {
+	// Sections that the Set has, and those of interest.
+	Sections uint32
+	Of       map[ids.Section]bool
+	// Match, if set, must want the record too.
+	Match func(ids.Section, state.Record) bool
 }
 
-func mergeChanges(file []KeyRecord, changed map[ids.Key]state.Record, upTo ids.Key, done bool, limit int) ([]KeyRecord, ids.Key, bool) {
-	if len(changed) == 0 {
-		return file, upTo, done
+// Wants tells whether the record is of interest.
+func (f *Filter) Wants(k ids.Key, r state.Record) bool {
+	sec := k.Section(f.Sections)
+	return f.Of[sec] && (f.Match == nil || f.Match(sec, r))
+}
+
+const (
+	// scanStepsMax bounds how many keys of no interest one Scan walks over.
+	scanStepsMax = 64 << 10
+	// hopAfter is how many neighbours are stepped over before seeking: a step is far cheaper.
+	hopAfter = 8
+	// hopSections: with more sections of interest than this there is nothing to hop over.
+	hopSections = 16
+)
+
+// Scan visits records in key order, after a key (the zero Key for the
+// beginning), from the file and the changes that are not in it yet. It answers
+// at most limit records and where to go on; done says that there are no more.
+func (s *Store) Scan(f Filter, after ids.Key, limit int) (out []KeyRecord, next ids.Key, done bool) {
+	changed := s.changes(after)
+	sc := scanner{store: s, filter: &f, after: after, limit: limit, next: after, done: true}
+	s.must(s.view(sc.run))
+	return mergeChanges(&f, &sc, changed)
+}
+
+// scanner is one page read from the file.
+type scanner struct {
+	store  *Store
+	filter *Filter
+	after  ids.Key
+	limit  int
+
+	cursor *bbolt.Cursor
+	key    ids.Key
+	value  []byte
+
+	out   []KeyRecord
+	steps int
+	next  ids.Key
+	done  bool
+}
+
+func (s *scanner) run(tx *bbolt.Tx) error {
+	s.cursor = tx.Bucket(bucketRecords).Cursor()
+	ok, err := s.seek(s.after)
+	if err == nil && ok && s.key == s.after && s.after != (ids.Key{}) {
+		ok, err = s.step()
 	}
-	all := make(map[ids.Key]state.Record, len(file)+len(changed))
-	for _, kr := range file {
+	for err == nil && ok {
+		if s.filter.Of[s.key.Section(s.filter.Sections)] {
+			var full bool
+			if full, err = s.take(); full || err != nil {
+				return err
+			}
+			ok, err = s.step()
+			continue
+		}
+		if s.steps++; s.steps > scanStepsMax {
+			s.next, s.done = s.key, false
+			return nil
+		}
+		ok, err = s.hop()
+	}
+	return err
+}
+
+// take adds the present record to the page; full says that it has no room.
+func (s *scanner) take() (full bool, err error) {
+	r, err := openRecord(appendKey(nil, s.key), s.value)
+	if err != nil {
+		return false, &CorruptError{Path: s.store.path, What: "record of key " + s.key.String(), Err: err}
+	}
+	if !s.filter.Wants(s.key, r) {
+		s.steps++
+		s.next = s.key
+		return false, nil
+	}
+	if len(s.out) == s.limit || s.steps > scanStepsMax {
+		s.done = false
+		return true, nil
+	}
+	s.out, s.next = append(s.out, KeyRecord{Key: s.key, Record: r}), s.key
+	return false, nil
+}
+
+// hop goes to the next key that may be of interest.
+func (s *scanner) hop() (bool, error) {
+	if len(s.filter.Of) > hopSections {
+		return s.step()
+	}
+	target, more := s.target()
+	if !more {
+		return false, nil
+	}
+	for range hopAfter {
+		ok, err := s.step()
+		if err != nil || !ok || s.key.Compare(target) >= 0 {
+			return ok, err
+		}
+	}
+	return s.seek(target)
+}
+
+// target is the first possible key of interest after the present one.
+func (s *scanner) target() (target ids.Key, more bool) {
+	for sec := range s.filter.Of {
+		k, ok := nextOfSection(s.key, sec, s.filter.Sections)
+		if ok && (!more || k.Compare(target) < 0) {
+			target, more = k, true
+		}
+	}
+	return target, more
+}
+
+func (s *scanner) seek(k ids.Key) (bool, error) {
+	key, b := s.cursor.Seek(appendKey(nil, k))
+	return s.at(key, b)
+}
+
+func (s *scanner) step() (bool, error) {
+	key, b := s.cursor.Next()
+	return s.at(key, b)
+}
+
+func (s *scanner) at(key, b []byte) (bool, error) {
+	if key == nil {
+		return false, nil
+	}
+	k, err := decodeKey(key)
+	if err != nil {
+		return false, &CorruptError{Path: s.store.path, What: "key", Err: err}
+	}
+	s.key, s.value = k, b
+	return true, nil
+}
+
+// mergeChanges: the changes win over the file; those past where the file's page
+// ended wait for the next call.
+func mergeChanges(f *Filter, sc *scanner, changed map[ids.Key]state.Record) ([]KeyRecord, ids.Key, bool) {
+	if len(changed) == 0 {
+		return sc.out, sc.next, sc.done
+	}
+	all := make(map[ids.Key]state.Record, len(sc.out))
+	for _, kr := range sc.out {
 		all[kr.Key] = kr.Record
 	}
 	for k, r := range changed {
-		if done || k.Compare(upTo) <= 0 {
+		delete(all, k)
+		if f.Wants(k, r) && (sc.done || k.Compare(sc.next) <= 0) {
 			all[k] = r
 		}
 	}
@@ -96,51 +181,25 @@ func mergeChanges(file []KeyRecord, changed map[ids.Key]state.Record, upTo ids.K
 	for _, k := range slices.SortedFunc(maps.Keys(all), ids.Key.Compare) {
 		out = append(out, KeyRecord{Key: k, Record: all[k]})
 	}
-	if len(out) > limit {
-		out, done = out[:limit], false
-		upTo = out[limit-1].Key
-	} else if done && len(out) > 0 {
-		upTo = out[len(out)-1].Key
+	if len(out) > sc.limit {
+		return out[:sc.limit], out[sc.limit-1].Key, false
 	}
-	return out, upTo, done
+	return out, sc.next, sc.done
 }
 
-// changedKeys are the records of a section that are not in the file yet.
-func (s *Store) changedKeys(sec ids.Section, sections uint32, after ids.Key) map[ids.Key]state.Record {
+// changes are the records after a key that are not in the file yet.
+func (s *Store) changes(after ids.Key) map[ids.Key]state.Record {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	var changed map[ids.Key]state.Record
-	collect := func(g *generation) {
+	changed := map[ids.Key]state.Record{}
+	for _, g := range append(slices.Clone(s.frozen), s.active) {
 		for k, r := range g.records {
-			if k.Section(sections) == sec && (after == (ids.Key{}) || k.Compare(after) > 0) {
-				if changed == nil {
-					changed = map[ids.Key]state.Record{}
-				}
+			if after == (ids.Key{}) || k.Compare(after) > 0 {
 				changed[k] = r
 			}
 		}
 	}
-	for _, g := range s.frozen {
-		collect(g)
-	}
-	collect(s.active)
 	return changed
-}
-
-func step(path string, c *bbolt.Cursor) (ids.Key, []byte, bool, error) {
-	key, b := c.Next()
-	return decodeCursor(path, key, b)
-}
-
-func decodeCursor(path string, key, b []byte) (ids.Key, []byte, bool, error) {
-	if key == nil {
-		return ids.Key{}, nil, false, nil
-	}
-	k, err := decodeKey(key)
-	if err != nil {
-		return k, nil, false, &CorruptError{Path: path, What: "key", Err: err}
-	}
-	return k, b, true, nil
 }
 
 // nextOfSection is the first possible key of a section after k, which is of another one.

@@ -88,7 +88,7 @@ func TestReadsSeeTheNewestChangeInMemoryOrOnDisk(t *testing.T) {
 				after, done := ids.Key{}, false
 				for !done {
 					var page []KeyRecord
-					page, after, done = s.Scan(sec, testSections, after, rapid.IntRange(1, 7).Draw(rt, "limit"))
+					page, after, done = s.Scan(Filter{Sections: testSections, Of: map[ids.Section]bool{sec: true}}, after, rapid.IntRange(1, 7).Draw(rt, "limit"))
 					got = append(got, page...)
 				}
 				var exp []KeyRecord
@@ -301,15 +301,30 @@ func TestScanFindsHashedNamesToo(t *testing.T) {
 		want[uid(i*100).Section(testSections)]++
 		s.Commit(i+1, testMeta())
 	}
+	all := map[ids.Section]bool{}
 	for sec := range ids.Section(testSections) {
+		all[sec] = true
 		n, after, done := 0, ids.Key{}, false
 		for !done {
 			var page []KeyRecord
-			page, after, done = s.Scan(sec, testSections, after, 64)
+			page, after, done = s.Scan(Filter{Sections: testSections, Of: map[ids.Section]bool{sec: true}}, after, 64)
 			n += len(page)
 		}
 		if n != want[sec] {
 			t.Errorf("section %d: %d keys, want %d", sec, n, want[sec])
 		}
+	}
+	matched, total := 0, 0
+	for _, n := range want {
+		total += n
+	}
+	f := Filter{Sections: testSections, Of: all, Match: func(_ ids.Section, r state.Record) bool { return r.Epoch == 1 }}
+	for after, done := (ids.Key{}), false; !done; {
+		var page []KeyRecord
+		page, after, done = s.Scan(f, after, 100)
+		matched += len(page)
+	}
+	if matched != total {
+		t.Errorf("all sections at once: %d keys, want %d", matched, total)
 	}
 }

@@ -1,0 +1,23 @@
+// Package storesvr is one node of a Set's durable tier: Raft around
+// storesvr/state, and, while it leads, leases, placement and the answers to
+// AllocSvrs.
+//
+// Guarantees:
+//   - What is acknowledged was applied after a quorum had it on disk. An outcome
+//     that is not known is an error that says so, never a made-up refusal.
+//   - A heartbeat is acknowledged only after leadership was verified following
+//     its receipt, and never once the leader has decided that the lease ran out.
+//   - A new leader acts only after a barrier, and expires no owner that it has
+//     not heard from before TTL + margin.
+//   - A node that cannot read or write its disk, or cannot decode an entry,
+//     stops taking part and says so (Failed); it never skips an entry.
+//   - A node on an empty directory, new or wiped, votes for nobody who knows more
+//     than an unborn cluster until it has caught up with a leader (newcomer.go):
+//     a wiped voter has forgotten what it acknowledged.
+//
+// A reader starts at node.go, then leader.go (the loop of a leadership) and
+// decide.go (what it decides, pure); session.go and server.go are the RPCs.
+//
+// What it does not do: decide what a command means (storesvr/state), or open
+// RPC connections (they come in through interfaces).
+package storesvr

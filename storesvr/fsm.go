@@ -1,0 +1,290 @@
+package storesvr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime/debug"
+	"sync"
+
+	"github.com/hashicorp/raft"
+	"go.uber.org/zap"
+
+	"github.com/seqsvr/seqsvr/internal/ids"
+	"github.com/seqsvr/seqsvr/storesvr/disk"
+	"github.com/seqsvr/seqsvr/storesvr/state"
+)
+
+// fsm applies Raft's entries to the state. Raft calls ApplyBatch, Snapshot and
+// Restore from one goroutine; read is for everyone else.
+type fsm struct {
+	keys     Backend
+	identity IdentityStore
+	bugs     state.Bugs
+	want     disk.Identity
+	log      *zap.Logger
+	// fail is told once why applying has stopped for good.
+	fail func(error)
+	// changed is told when something in the meta state may have changed.
+	changed func()
+
+	mu sync.RWMutex
+	st *state.State
+	// applied is the index of the last command in st; entries up to it are skipped in a replay.
+	applied uint64
+	err     error
+}
+
+var _ raft.BatchingFSM = (*fsm)(nil)
+
+// errFailed wraps what made the node stop applying.
+var errFailed = errors.New("this store has failed and applies nothing")
+
+// load takes what the backend has kept.
+func (f *fsm) load() error {
+	applied, meta, err := f.keys.Load()
+	if err != nil {
+		return err
+	}
+	f.st = state.New(f.keys)
+	f.st.Bugs = f.bugs
+	if meta != nil {
+		f.st.Meta = *meta
+	}
+	f.applied = applied
+	return nil
+}
+
+// read runs g on the state while nothing is applied. g must not keep what it
+// sees. A disk failure inside fails the node and is answered as an error.
+func (f *fsm) read(g func(st *state.State)) (err error) {
+	defer f.recovered(&err)
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	if f.err != nil {
+		return f.err
+	}
+	g(f.st)
+	return nil
+}
+
+// recovered turns a panic of the backend, or of apply, into the end of this node's part.
+func (f *fsm) recovered(err *error) {
+	r := recover()
+	if r == nil {
+		return
+	}
+	cause, ok := r.(error)
+	if !ok {
+		cause = fmt.Errorf("%v", r)
+	}
+	f.log.Error("state machine panicked", zap.Error(cause), zap.ByteString("stack", debug.Stack()))
+	*err = f.failed(cause)
+}
+
+// failed must not be called with f.mu held.
+func (f *fsm) failed(cause error) error {
+	err := fmt.Errorf("%w: %w", errFailed, cause)
+	f.mu.Lock()
+	if f.err == nil {
+		f.err = err
+	}
+	f.mu.Unlock()
+	f.fail(cause)
+	return err
+}
+
+// Apply is ApplyBatch of one.
+func (f *fsm) Apply(l *raft.Log) any { return f.ApplyBatch([]*raft.Log{l})[0] }
+
+// ApplyBatch answers a state.Reply for each command, or an error for each from
+// the first on that could not be applied: an entry is never skipped.
+func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
+	out := make([]any, len(logs))
+	visible := false
+	for i, l := range logs {
+		if l.Type != raft.LogCommand {
+			continue
+		}
+		rep, seen, err := f.apply(l)
+		if err != nil {
+			out[i] = err
+			continue
+		}
+		out[i] = rep
+		visible = visible || seen
+	}
+	if visible {
+		f.changed()
+	}
+	return out
+}
+
+func (f *fsm) apply(l *raft.Log) (rep state.Reply, visible bool, err error) {
+	defer f.recovered(&err)
+	c, derr := state.DecodeCommand(l.Data)
+	if derr != nil {
+		return rep, false, f.failed(fmt.Errorf("log entry %d of term %d: %w: it was written by a newer program, or is damaged; "+
+			"run the version that the other nodes run", l.Index, l.Term, derr))
+	}
+	rep, done, err := f.change(l.Index, c)
+	if err != nil || done {
+		return rep, false, err
+	}
+	if g, ok := c.(state.Genesis); ok && rep.Refusal == state.OK {
+		if err := f.identity.SaveIdentity(g.ClusterID, false); err != nil {
+			return rep, false, f.failed(err)
+		}
+	}
+	// It may wait for the disk, so not under mu: readers go on.
+	f.keys.Commit(l.Index, &f.st.Meta)
+	return rep, metaMayChange(c), nil
+}
+
+// change carries a command out; done says that it was, before a restart.
+func (f *fsm) change(index uint64, c state.Command) (rep state.Reply, done bool, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err != nil {
+		return rep, false, f.err
+	}
+	if index <= f.applied {
+		return rep, true, nil
+	}
+	rep = f.st.Apply(index, c)
+	f.applied = index
+	return rep, false, nil
+}
+
+// metaMayChange: all commands but batches without a release.
+func metaMayChange(c state.Command) bool {
+	b, ok := c.(state.Batch)
+	if !ok {
+		return true
+	}
+	for i := range b.Ops {
+		if b.Ops[i].Kind == state.OpRelease {
+			return true
+		}
+	}
+	return false
+}
+
+// Snapshot marks this moment; the work is in Persist.
+func (f *fsm) Snapshot() (snap raft.FSMSnapshot, err error) {
+	defer f.recovered(&err)
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	if f.err != nil {
+		return nil, f.err
+	}
+	v, err := f.keys.Snapshot(f.applied, &f.st.Meta)
+	if err != nil {
+		return nil, err
+	}
+	return &fsmSnapshot{view: v, log: f.log}, nil
+}
+
+type fsmSnapshot struct {
+	view SnapshotView
+	log  *zap.Logger
+}
+
+func (s *fsmSnapshot) Persist(sink raft.SnapshotSink) error {
+	sum, err := disk.WriteSnapshot(sink, s.view)
+	if err == nil {
+		err = sink.Close()
+	}
+	if err != nil {
+		return errors.Join(err, sink.Cancel())
+	}
+	s.log.Info("snapshot taken", zap.Uint64("applied", sum.Applied), zap.Uint64("keys", sum.Records), zap.Uint64("bytes", sum.Bytes))
+	return nil
+}
+
+func (s *fsmSnapshot) Release() { s.view.Release() }
+
+// Restore takes a snapshot that the leader sent, unless this node is past it.
+func (f *fsm) Restore(r io.ReadCloser) (err error) {
+	defer f.recovered(&err)
+	err = f.restore(r)
+	var behind *alreadyAppliedError
+	if errors.As(err, &behind) {
+		return nil
+	}
+	if err == nil {
+		f.changed()
+	}
+	return err
+}
+
+func (f *fsm) restore(r io.Reader) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err != nil {
+		return f.err
+	}
+	sum, err := f.keys.Restore(r, func(applied uint64, meta *state.Meta) error {
+		if applied <= f.applied {
+			return &alreadyAppliedError{snapshot: applied, applied: f.applied}
+		}
+		return f.fits(meta)
+	})
+	if err != nil {
+		return err
+	}
+	if err := f.identity.SaveIdentity(sum.Meta.Genesis.ClusterID, false); err != nil {
+		return err
+	}
+	f.st.Meta = *sum.Meta
+	f.applied = sum.Applied
+	f.log.Info("snapshot restored", zap.Uint64("applied", sum.Applied), zap.Uint64("keys", sum.Records))
+	return nil
+}
+
+// fits refuses the state of another cluster or Set.
+func (f *fsm) fits(meta *state.Meta) error {
+	g := &meta.Genesis
+	found := disk.Identity{Cluster: g.Cluster, Set: g.Set, ClusterID: g.ClusterID, Node: f.want.Node}
+	want := f.want
+	if id := f.identity.Identity().ClusterID; id != "" {
+		want.ClusterID = id
+	}
+	return found.Check("snapshot", want)
+}
+
+type alreadyAppliedError struct{ snapshot, applied uint64 }
+
+func (e *alreadyAppliedError) Error() string {
+	return fmt.Sprintf("the snapshot is of entry %d, and %d is applied already", e.snapshot, e.applied)
+}
+
+// meta is a copy of the meta state.
+func (f *fsm) meta() (m state.Meta, applied uint64, err error) {
+	err = f.read(func(st *state.State) { m, applied = st.Meta.Clone(), f.applied })
+	return m, applied, err
+}
+
+func (f *fsm) appliedIndex() uint64 {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.applied
+}
+
+// flush is for when nothing is applied any more.
+func (f *fsm) flush(ctx context.Context) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err != nil {
+		return f.err
+	}
+	return f.keys.Flush(ctx, f.applied, &f.st.Meta)
+}
+
+// scan reads a page of records while applying goes on.
+func (f *fsm) scan(q disk.Filter, after ids.Key, limit int) (page []disk.KeyRecord, next ids.Key, done bool, err error) {
+	defer f.recovered(&err)
+	page, next, done = f.keys.Scan(q, after, limit)
+	return page, next, done, nil
+}
