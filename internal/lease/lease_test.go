@@ -166,6 +166,7 @@ func TestHolder(t *testing.T) {
 	if !h.Valid(10*time.Second+ttl-margin-1) || h.Valid(10*time.Second+ttl-margin) {
 		t.Fatal("valid up to another time than the deadline")
 	}
+	h.Acked(2)
 	h.Sent(2, 20*time.Second)
 	if d := h.Acked(2); d != 11*time.Second+ttl-margin {
 		t.Fatalf("a number used twice renews from its second sending: %v", d)
