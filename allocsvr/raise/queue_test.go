@@ -99,6 +99,7 @@ func TestAColdCallerGoesAtOnceAndTheRestFormsTheNextBatch(t *testing.T) {
 			submit(t, q, Urgent, &its[i])
 		}
 		time.Sleep(time.Second)
+		synctest.Wait()
 		if len(s.batches) != 2 || len(s.batches[0]) != 1 || len(s.batches[1]) != 4 {
 			t.Fatalf("batches %v, want one of 1 and one of 4", s.batches)
 		}
@@ -127,6 +128,7 @@ func TestPrefetchesWaitForCompany(t *testing.T) {
 			submit(t, q, Prefetch, &item{})
 		}
 		time.Sleep(time.Second)
+		synctest.Wait()
 		if len(s.batches) != 1 || s.at[0].Sub(start) != DefaultPrefetchDelay {
 			t.Fatalf("%d batches, the first after %v; want 1 after %v", len(s.batches), s.at[0].Sub(start), DefaultPrefetchDelay)
 		}
@@ -151,6 +153,7 @@ func TestAnUnknownOutcomeIsAskedAgainWithWhatIsWantedThen(t *testing.T) {
 		late := &item{step: 3}
 		submit(t, q, Urgent, late)
 		time.Sleep(time.Second)
+		synctest.Wait()
 		if len(s.batches) != 3 {
 			t.Fatalf("%d batches, want 3", len(s.batches))
 		}
@@ -194,10 +197,12 @@ func TestNoLaneStarves(t *testing.T) {
 			submit(t, q, Prefetch, &pre[i])
 		}
 		time.Sleep(2500 * time.Microsecond)
+		synctest.Wait()
 		if urgent[11].done == 0 || back[1].done == 0 || pre[1].done == 0 {
 			t.Errorf("after one batch: urgent %d, hand-back %d, prefetch %d", urgent[11].done, back[1].done, pre[1].done)
 		}
 		time.Sleep(time.Second)
+		synctest.Wait()
 		for i := range urgent {
 			if urgent[i].done+back[i].done+pre[i].done != 3 {
 				t.Fatalf("item %d of some lane was not settled once", i)
@@ -213,6 +218,7 @@ func TestHandBacksKeepTheirOrder(t *testing.T) {
 			submit(t, q, HandBack, &item{step: ids.Seq(i + 1)})
 		}
 		time.Sleep(10 * time.Second)
+		synctest.Wait()
 		want := ids.Seq(1)
 		for _, b := range s.batches[3:] {
 			for _, op := range b {
