@@ -1,0 +1,104 @@
+package allocsvr
+
+import (
+	"context"
+	"math/bits"
+	"time"
+
+	"github.com/seqsvr/seqsvr/allocsvr/arena"
+	"github.com/seqsvr/seqsvr/internal/ids"
+)
+
+// ask is one key of a request.
+type ask struct {
+	key ids.Key
+	n   uint32
+}
+
+// answer to an ask. Exactly one of first and fail is set.
+type answer struct {
+	first ids.Seq
+	// holeFrom..holeTo may never have been issued; holeTo is first−1, or 0 for no hole.
+	holeFrom, holeTo ids.Seq
+	fail             *Failure
+}
+
+// allocate answers every ask. A key that is asked for twice gets its numbers in
+// the order of the asks. wait bounds the time spent waiting.
+func (s *Server) allocate(ctx context.Context, w *world, asks []ask, out []answer, wait time.Duration) {
+	if cold := s.pass(w, asks, out); len(cold) > 0 {
+		s.allocateCold(ctx, w, asks, out, cold, wait)
+	}
+}
+
+// pass is the hot path: no lock, no wait, no allocation per key. It answers what
+// it can and lists the rest.
+//
+// The guard is what a close waits for: it holds that whoever saw the section open
+// has also finished taking. The lease is looked at inside it, after the request
+// is in hand, so a process that was paused before this line serves nothing.
+func (s *Server) pass(w *world, asks []ask, out []answer) (cold []int) {
+	defer s.arena.Guard().Enter().Exit()
+	alive := s.session.Alive()
+	var behind keySet // keys of asks in cold: a later ask of one waits its turn
+	for i := range asks {
+		a := &asks[i]
+		sec := w.section(a.key)
+		if len(cold) > 0 && behind.has(a.key) || !sec.open.Load() {
+			cold = append(cold, i)
+			behind.add(a.key, len(asks))
+			continue
+		}
+		if !alive {
+			out[i].fail = errLeaseExpired
+			continue
+		}
+		if !s.take(w, sec, a, &out[i]) {
+			cold = append(cold, i)
+			behind.add(a.key, len(asks))
+		}
+	}
+	return cold
+}
+
+// take issues the numbers if the key has them. It needs the guard, the section
+// open, and the lease alive.
+func (s *Server) take(w *world, sec *section, a *ask, out *answer) bool {
+	cell, ok := s.arena.Find(a.key)
+	if !ok {
+		return false
+	}
+	first, left, r := cell.Take(uint64(a.n))
+	if r != arena.TakeOK {
+		return false
+	}
+	out.first = first
+	sec.taken.Add(uint64(a.n))
+	if s.runsLow(a.key, left, ids.Seq(a.n)) {
+		s.prefetch(w, sec, a.key)
+	}
+	return true
+}
+
+// runsLow: this very take went below half of a step, or past a further halving
+// in case that the raise asked for at the first did not come about.
+func (s *Server) runsLow(k ids.Key, left, n ids.Seq) bool {
+	half := s.cfg.Policy.Step(k) / 2
+	return left < half && (left+n >= half || bits.Len64(uint64(left)) != bits.Len64(uint64(left+n)))
+}
+
+// keySet is a set of keys that costs nothing while it is empty, and that a
+// request of one key never fills.
+type keySet map[ids.Key]struct{}
+
+func (s *keySet) add(k ids.Key, of int) {
+	if of == 1 {
+		return
+	}
+	if *s == nil {
+		*s = make(keySet)
+	}
+	(*s)[k] = struct{}{}
+}
+
+func (s keySet) has(k ids.Key) bool { _, ok := s[k]; return ok }

@@ -1,0 +1,281 @@
+package allocsvr
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/seqsvr/seqsvr/allocsvr/arena"
+	"github.com/seqsvr/seqsvr/allocsvr/raise"
+	"github.com/seqsvr/seqsvr/internal/ids"
+	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
+)
+
+// allocateCold answers the asks listed in cold, which the hot path could not. It
+// has all of them raised at once, waits for all of them, and takes again.
+func (s *Server) allocateCold(ctx context.Context, w *world, asks []ask, out []answer, cold []int, wait time.Duration) {
+	if n := s.waiting.Add(1); n > int64(s.cfg.MaxInFlight) {
+		s.waiting.Add(-1)
+		s.count.busy.Add(1)
+		for _, i := range cold {
+			out[i].fail = errBusyWaiting
+		}
+		return
+	}
+	defer s.waiting.Add(-1)
+	s.count.coldWaits.Add(1)
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	handOver := time.Now().Add(min(handOverWait, wait/2))
+
+	waits := make([]await, 0, len(cold))
+	for {
+		// The lease, the section and the caller's patience are looked at again after each wait.
+		if cold = s.passCold(w, asks, out, cold); len(cold) == 0 {
+			return
+		}
+		waits = waits[:0]
+		for _, i := range cold {
+			aw, fail := s.want(w, asks[i], handOver)
+			if fail != nil {
+				out[i].fail = fail
+				continue
+			}
+			aw.ask = i
+			waits = append(waits, aw)
+		}
+		cold = cold[:0]
+		for j, aw := range waits {
+			fail, err := aw.wait(ctx, s.dying)
+			if err != nil {
+				for _, late := range waits[j:] {
+					out[late.ask].fail = s.tooLate(err)
+				}
+				break
+			}
+			if fail != nil {
+				out[aw.ask].fail = fail
+				continue
+			}
+			cold = append(cold, aw.ask)
+		}
+		if ctx.Err() != nil {
+			// Its caller is gone, or as good as: no number is issued to nobody.
+			for _, i := range cold {
+				out[i].fail = s.tooLate(ctx.Err())
+			}
+			return
+		}
+	}
+}
+
+// passCold is pass for keys that needed more than the hot path. Unlike it, it
+// knows of keys with an undeclared hole and of keys at the end of their numbers.
+func (s *Server) passCold(w *world, asks []ask, out []answer, todo []int) (rest []int) {
+	defer s.arena.Guard().Enter().Exit()
+	alive := s.session.Alive()
+	var behind keySet
+	rest = todo[:0]
+	for _, i := range todo {
+		a := &asks[i]
+		sec := w.section(a.key)
+		switch {
+		case len(rest) > 0 && behind.has(a.key) || !sec.open.Load():
+		case !alive:
+			out[i].fail = errLeaseExpired
+			continue
+		case s.take(w, sec, a, &out[i]) || s.takeFirst(w, sec, a, &out[i]):
+			continue
+		}
+		rest = append(rest, i)
+		behind.add(a.key, len(asks))
+	}
+	return rest
+}
+
+// takeFirst issues the first numbers after a hole, together with the hole, and
+// only then shows the key to the hot path; or says that a key has come to its
+// end. It needs the guard, and the lease alive.
+func (s *Server) takeFirst(w *world, sec *section, a *ask, out *answer) bool {
+	cell, ok := s.arena.Find(a.key)
+	if !ok {
+		return false
+	}
+	sec.mu.Lock()
+	defer sec.mu.Unlock()
+	if !sec.servingAt(w, sec.epoch) {
+		return false
+	}
+	n := ids.Seq(a.n)
+	h, ok := sec.holes[a.key]
+	if !ok {
+		cur, bound, closed := cell.Load()
+		if bound != 0 && !closed && ids.MaxSeq-cur < n {
+			out.fail = errExhausted
+			return true
+		}
+		return false
+	}
+	if h.bound-h.floor < n {
+		if ids.MaxSeq-h.floor < n {
+			out.fail = errExhausted
+			return true
+		}
+		return false
+	}
+	first := cell.ExtendTake(h.floor, h.bound, uint64(n))
+	if first == 0 {
+		return false
+	}
+	delete(sec.holes, a.key)
+	out.first, out.holeFrom, out.holeTo = first, h.from, h.to
+	sec.taken.Add(uint64(n))
+	s.count.discontinuities.Add(1)
+	return true
+}
+
+// await is what an ask waits for: its raise, or a change of the section's owner.
+type await struct {
+	ask     int
+	raising *extend
+	news    <-chan struct{}
+	until   time.Time // of waiting for news
+}
+
+// wait returns a failure if there will be no numbers, an error if it was cut
+// short, and neither when it is time to look again.
+func (aw *await) wait(ctx context.Context, dying <-chan struct{}) (*Failure, error) {
+	if aw.raising != nil {
+		select {
+		case <-aw.raising.done:
+			return aw.raising.fail, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-dying:
+			return errStopping, nil
+		}
+	}
+	t := time.NewTimer(time.Until(aw.until))
+	defer t.Stop()
+	select {
+	case <-aw.news:
+	case <-t.C:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-dying:
+		return errStopping, nil
+	}
+	return nil, nil
+}
+
+// want has a key raised, and says what to wait for.
+func (s *Server) want(w *world, a ask, handOver time.Time) (await, *Failure) {
+	sec := w.section(a.key)
+	news := s.news.wait() // before looking, so that no change is missed
+	sec.mu.Lock()
+	defer sec.mu.Unlock()
+	if !sec.servingAt(w, sec.epoch) {
+		fail := s.notOwner(w, sec)
+		if fail.Owner != "" || w.lost.Load() || !s.changesHands(w, sec) || !time.Now().Before(handOver) {
+			return await{}, fail
+		}
+		return await{news: news, until: handOver}, nil
+	}
+	if h, ok := sec.holes[a.key]; ok && h.bound-h.floor >= ids.Seq(a.n) {
+		// It came in since we looked.
+		return await{news: closedChan, until: handOver}, nil
+	}
+	e := sec.extending[a.key]
+	if e == nil {
+		// Room for the key first: what cannot be kept must not be acquired.
+		tok := s.arena.Guard().Enter()
+		_, err := s.arena.Ensure(a.key)
+		tok.Exit()
+		if err != nil {
+			return await{}, ensureFailure(err)
+		}
+		e = &extend{s: s, w: w, sec: sec, key: a.key, epoch: sec.epoch, done: make(chan struct{})}
+		sec.extending[a.key] = e
+	}
+	e.need = max(e.need, ids.Seq(a.n))
+	if !e.urgent {
+		if err := s.queue.Submit(raise.Urgent, &ticket{e: e}); err != nil {
+			if e.queued {
+				return await{raising: e}, nil // as a prefetch; better than nothing
+			}
+			delete(sec.extending, a.key)
+			return await{}, submitFailure(err)
+		}
+		e.urgent, e.queued = true, true
+		s.count.raises.Add(1)
+	}
+	return await{raising: e}, nil
+}
+
+var closedChan = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
+
+// prefetch has a key raised that still has numbers. Nobody waits for it.
+func (s *Server) prefetch(w *world, sec *section, k ids.Key) {
+	sec.mu.Lock()
+	defer sec.mu.Unlock()
+	if !sec.servingAt(w, sec.epoch) || sec.extending[k] != nil {
+		return
+	}
+	e := &extend{s: s, w: w, sec: sec, key: k, epoch: sec.epoch, done: make(chan struct{}), queued: true}
+	if s.queue.Submit(raise.Prefetch, &ticket{e: e}) != nil {
+		return // the next halving asks again
+	}
+	sec.extending[k] = e
+	s.count.prefetches.Add(1)
+}
+
+// notOwner says where the section's keys are served instead.
+func (s *Server) notOwner(w *world, sec *section) *Failure {
+	set := s.hub.Load().Set(w.set)
+	if set == nil || int(sec.no) >= len(set.Sections) {
+		return errNotOwner
+	}
+	at := set.Sections[sec.no]
+	n := set.Node(at.Owner)
+	if n == nil || at.Owner == w.session {
+		return errNotOwner
+	}
+	return &Failure{
+		Code: seqpb.Code_CODE_NOT_OWNER, Owner: n.Addr, Epoch: at.Epoch,
+		Message: "the key's section is served by " + n.ID,
+	}
+}
+
+// changesHands: the section is about to be ours, or about to be someone else's.
+// It needs sec.mu.
+func (s *Server) changesHands(w *world, sec *section) bool {
+	if sec.phase == closing {
+		return true
+	}
+	set := s.hub.Load().Set(w.set)
+	return set != nil && int(sec.no) < len(set.Sections) && set.Sections[sec.no].Owner == w.session
+}
+
+func ensureFailure(err error) *Failure {
+	var full *arena.FullError
+	if errors.As(err, &full) {
+		return failf(seqpb.Code_CODE_BUSY, "%v", full)
+	}
+	// The section was closed, or the arena reset, this moment.
+	return failf(seqpb.Code_CODE_NOT_OWNER, "%v", err)
+}
+
+func submitFailure(err error) *Failure {
+	if errors.Is(err, raise.ErrClosed) {
+		return errStopping
+	}
+	return failf(seqpb.Code_CODE_BUSY, "%v: back off and try again", err)
+}
+
+// tooLate is the failure of an ask whose time ran out before it had numbers.
+func (s *Server) tooLate(err error) *Failure {
+	if s.session.Leader() == "" {
+		return failf(seqpb.Code_CODE_NOT_READY, "the key has no numbers here and the store group has no reachable leader: %v", err)
+	}
+	return failf(seqpb.Code_CODE_BUSY, "the store group did not raise the key's bound in time: %v", err)
+}

@@ -1,0 +1,140 @@
+package allocsvr
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/seqsvr/seqsvr/allocsvr/arena"
+	"github.com/seqsvr/seqsvr/allocsvr/raise"
+	"github.com/seqsvr/seqsvr/allocsvr/session"
+	"github.com/seqsvr/seqsvr/internal/clock"
+	"github.com/seqsvr/seqsvr/internal/ids"
+)
+
+// How the StoreSvr group is reached; see package session.
+type (
+	StoreConn     = session.StoreConn
+	SessionStream = session.SessionStream
+	DialStore     = session.DialStore
+)
+
+// Config of a Server. The zero value of a limit means its default.
+type Config struct {
+	// Node is this AllocSvr's name, unique in the cluster; Cluster is the cluster's.
+	Node, Cluster string
+	// Addr, RedisAddr and HTTPAddr are how others reach it. Addr is required.
+	Addr, RedisAddr, HTTPAddr string
+	// Stores are RPC addresses of the Set's StoreSvrs, at least one.
+	Stores []string
+	Dial   DialStore
+
+	// ArenaPath, ArenaMaxBytes, Region and BootID: see arena.Options.
+	ArenaPath     string
+	ArenaMaxBytes int64
+	Region        arena.Region
+	BootID        string
+	// DataDir keeps the route cache; "" keeps none.
+	DataDir string
+
+	// Step is how many numbers a raise asks for; Policy replaces it if set.
+	Step   ids.Seq
+	Policy raise.StepPolicy
+	// MaxN is the most numbers of one key in one request.
+	MaxN uint32
+	// MaxBatchKeys is the most keys in one request.
+	MaxBatchKeys int
+	// MaxInFlight is the most requests that wait at once.
+	MaxInFlight int
+	// MaxWait bounds a request that brings no deadline of its own.
+	MaxWait time.Duration
+	// StopLinger is how long Stop goes on telling callers where to go after
+	// everything was handed back. StopTimeout bounds the handing back.
+	StopLinger, StopTimeout time.Duration
+
+	Clock  clock.Clock
+	Logger *zap.Logger
+	// Jitter spreads back-offs; nil is ±25 %.
+	Jitter  func(time.Duration) time.Duration
+	Version string
+
+	// Bugs is for fault-injection tests. Leave it zero.
+	Bugs Bugs
+}
+
+// Bugs switches single rules off, so that tests can show that they would
+// notice. Never set outside tests.
+type Bugs struct {
+	// IgnoreLease serves after the lease has run out.
+	IgnoreLease bool
+	// HandBackBeforeClose hands keys back while callers still take numbers, and closes after it.
+	HandBackBeforeClose bool
+	// ReopenClosing serves a section again, in the same epoch, when the leader stops revoking it.
+	ReopenClosing bool
+	// ForgetBeforeAck forgets keys when their hand-back was sent, not when it was acknowledged.
+	ForgetBeforeAck bool
+	Arena           arena.Bugs
+}
+
+// The defaults of Config.
+const (
+	DefaultStep         ids.Seq = 10_000
+	DefaultMaxN                 = 1_000_000
+	DefaultMaxBatchKeys         = 10_000
+	DefaultMaxInFlight          = 16_384
+	DefaultMaxWait              = 5 * time.Second
+	DefaultStopLinger           = 200 * time.Millisecond
+	DefaultStopTimeout          = 10 * time.Second
+)
+
+func (c *Config) setDefaults() error {
+	var errs []error
+	need := func(ok bool, field string) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("%s is not set", field))
+		}
+	}
+	need(c.Node != "", "Node")
+	need(c.Cluster != "", "Cluster")
+	need(c.Addr != "", "Addr")
+	need(len(c.Stores) > 0, "Stores")
+	need(c.Dial != nil, "Dial")
+	orDefault(&c.Step, DefaultStep)
+	orDefault(&c.MaxN, DefaultMaxN)
+	orDefault(&c.MaxBatchKeys, DefaultMaxBatchKeys)
+	orDefault(&c.MaxInFlight, DefaultMaxInFlight)
+	orDefault(&c.MaxWait, DefaultMaxWait)
+	orDefault(&c.StopLinger, DefaultStopLinger)
+	orDefault(&c.StopTimeout, DefaultStopTimeout)
+	if c.Step > ids.MaxSeq {
+		errs = append(errs, fmt.Errorf("Step %d is above %d", c.Step, ids.MaxSeq))
+	}
+	if c.Policy == nil {
+		c.Policy = raise.Fixed(c.Step)
+	}
+	if c.Clock == nil {
+		c.Clock = clock.Boottime()
+	}
+	if c.Logger == nil {
+		c.Logger = zap.NewNop()
+	}
+	if c.Jitter == nil {
+		c.Jitter = func(d time.Duration) time.Duration {
+			return d + time.Duration((rand.Float64()-0.5)/2*float64(d))
+		}
+	}
+	if len(errs) > 0 {
+		return fmt.Errorf("allocsvr configuration: %w", errors.Join(errs...))
+	}
+	return nil
+}
+
+func orDefault[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}

@@ -1,0 +1,134 @@
+package allocsvr
+
+import (
+	"errors"
+
+	"go.uber.org/zap"
+
+	"github.com/seqsvr/seqsvr/allocsvr/raise"
+	"github.com/seqsvr/seqsvr/internal/ids"
+	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
+	"github.com/seqsvr/seqsvr/storesvr/state"
+)
+
+// extend is one raise of one key. Its fields below epoch are guarded by sec.mu.
+type extend struct {
+	s     *Server
+	w     *world
+	sec   *section
+	key   ids.Key
+	epoch ids.Epoch
+
+	// need is the most that one waiting caller wants.
+	need ids.Seq
+	// queued in any lane; urgent: in that of the waiting callers.
+	queued, urgent bool
+	// carrier is the ticket that went out with a batch.
+	carrier *ticket
+	settled bool
+
+	// fail is set before done is closed: there will be no numbers.
+	fail *Failure
+	done chan struct{}
+}
+
+// ticket is an extend's place in a lane of the queue. A prefetch for which a
+// caller came to wait has one in each of two lanes; whichever is called first counts.
+type ticket struct{ e *extend }
+
+// Fill implements raise.Item: it asks for what the key needs now.
+func (t *ticket) Fill(op *state.Op) bool {
+	e := t.e
+	e.sec.mu.Lock()
+	defer e.sec.mu.Unlock()
+	if e.settled || e.carrier != nil && e.carrier != t || !e.sec.servingAt(e.w, e.epoch) {
+		return false
+	}
+	e.carrier = t
+	step := max(e.s.cfg.Policy.Step(e.key), e.need)
+	*op = state.Op{Kind: state.OpExtend, Epoch: e.epoch, Key: e.key, Step: step}
+	tok := e.s.arena.Guard().Enter()
+	defer tok.Exit()
+	if cell, ok := e.s.arena.Find(e.key); ok {
+		op.Cur, _, _ = cell.Load()
+	}
+	return true
+}
+
+// Done implements raise.Item: it puts the numbers where callers find them.
+func (t *ticket) Done(res state.OpResult, err error) {
+	e := t.e
+	e.sec.mu.Lock()
+	defer e.sec.mu.Unlock()
+	if e.settled || e.carrier != nil && e.carrier != t {
+		return
+	}
+	e.settled = true
+	if e.sec.extending[e.key] == e {
+		delete(e.sec.extending, e.key)
+	}
+	defer close(e.done)
+	switch {
+	case errors.Is(err, raise.ErrClosed):
+		e.fail = errStopping
+	case err != nil:
+		// No longer wanted, since the section is not ours to raise any more. The callers look again.
+	case !e.sec.servingAt(e.w, e.epoch):
+		// The section closed while the raise was under way: what came is not
+		// ours to issue. If the key was new, nobody will hand it back; the clean
+		// mark of the release covers it.
+	default:
+		e.apply(res)
+	}
+}
+
+// apply needs sec.mu, with the section serving in the extend's epoch.
+func (e *extend) apply(res state.OpResult) {
+	log := e.s.log.With(zap.Uint32("section", uint32(e.sec.no)), zap.Uint64("epoch", uint64(e.epoch)))
+	switch res.Refusal {
+	case state.OK:
+		e.publish(res)
+	case state.RefusedNotOwner, state.RefusedEpoch:
+		// The leader knows better. Its directive will say so too; until then, serve nothing.
+		log.Warn("section is not ours any more")
+		e.sec.open.Store(false)
+		e.sec.phase = closing
+		e.w.keeper.drop(e.sec.no, e.epoch)
+	case state.RefusedExhausted:
+		e.fail = errExhausted
+	case state.RefusedCur:
+		// We believe to have issued more than was ever granted. Nothing more
+		// comes out of this key before someone has looked at it.
+		log.Error("the store group's record contradicts the arena; the key is closed",
+			zap.Stringer("key", e.key), zap.Uint64("floor", uint64(res.Floor)), zap.Uint64("bound", uint64(res.Bound)))
+		tok := e.s.arena.Guard().Enter()
+		defer tok.Exit()
+		if cell, ok := e.s.arena.Find(e.key); ok {
+			cell.Close()
+		}
+		e.fail = errUntrusted
+	default:
+		log.Error("raise refused", zap.Stringer("key", e.key), zap.Stringer("refusal", res.Refusal))
+		e.fail = failf(seqpb.Code_CODE_INVALID_ARGUMENT, "the store group refuses the key: %v", res.Refusal)
+	}
+}
+
+func (e *extend) publish(res state.OpResult) {
+	tok := e.s.arena.Guard().Enter()
+	defer tok.Exit()
+	cell, err := e.s.arena.Ensure(e.key)
+	if err != nil {
+		e.fail = ensureFailure(err)
+		return
+	}
+	_, bound, _ := cell.Load()
+	if bound == 0 && res.HoleTo != 0 {
+		// A caller must be told of the hole with the first number after it, so the
+		// hot path, which tells nothing, may not see the key before (takeFirst).
+		e.sec.holes[e.key] = hole{floor: res.Floor, bound: res.Bound, from: res.HoleFrom, to: res.HoleTo}
+		return
+	}
+	if !cell.Extend(res.Floor, res.Bound) {
+		e.fail = errUntrusted
+	}
+}

@@ -1,0 +1,38 @@
+package allocsvr
+
+import (
+	"fmt"
+
+	"github.com/seqsvr/seqsvr/internal/ids"
+	"github.com/seqsvr/seqsvr/internal/wire"
+	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
+)
+
+// Failure is why one key of a well-formed request got nothing. Nothing was issued for it.
+type Failure struct {
+	Code    seqpb.Code
+	Message string
+	// Owner is where to go instead, with CODE_NOT_OWNER, as far as this node knows.
+	Owner string
+	// Epoch of the section, where known.
+	Epoch ids.Epoch
+}
+
+func (f *Failure) Error() string { return wire.CodeText(f.Code) + ": " + f.Message }
+
+// SeqCode implements the convention of package wire.
+func (f *Failure) SeqCode() seqpb.Code { return f.Code }
+
+func failf(code seqpb.Code, format string, args ...any) *Failure {
+	return &Failure{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// Those without particulars are shared: a node that lost its lease says so many times a second.
+var (
+	errLeaseExpired = &Failure{Code: seqpb.Code_CODE_LEASE_EXPIRED, Message: "this node's lease has run out; it serves again once it reaches the store group's leader"}
+	errExhausted    = &Failure{Code: seqpb.Code_CODE_EXHAUSTED, Message: fmt.Sprintf("the key has fewer numbers left below %d than were asked for", ids.MaxSeq)}
+	errStopping     = &Failure{Code: seqpb.Code_CODE_UNAVAILABLE, Message: "this node is stopping"}
+	errNotOwner     = &Failure{Code: seqpb.Code_CODE_NOT_OWNER, Message: "no owner of the key's section is known; fetch the routes and try again"}
+	errBusyWaiting  = &Failure{Code: seqpb.Code_CODE_BUSY, Message: "too many requests wait for the store group; back off"}
+	errUntrusted    = &Failure{Code: seqpb.Code_CODE_UNAVAILABLE, Message: "the store group contradicts this node's memory of the key; see its log"}
+)

@@ -1,0 +1,217 @@
+package allocsvr
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+
+	"go.uber.org/zap"
+
+	"github.com/seqsvr/seqsvr/allocsvr/arena"
+	"github.com/seqsvr/seqsvr/allocsvr/raise"
+	"github.com/seqsvr/seqsvr/internal/ids"
+	"github.com/seqsvr/seqsvr/storesvr/state"
+)
+
+// Handing a section back goes
+//
+//	shut       callers are turned away           (memory)
+//	guard      those inside have left
+//	close      the section is closed for good    (arena)
+//	           each key is closed, which yields its exact last number
+//	return     one op a key
+//	release    one op, in the last of these batches or after it: the epoch is
+//	           over, cleanly, and the next owner has the section
+//	forget     all of it was acknowledged: the keys' memory is free
+//
+// A process that dies before "close" left a section that its successor goes on
+// serving: nothing was sent. One that dies after it left a closed section, which
+// its successor hands back anew: everything sent may be repeated.
+//
+// A return that the state machine refuses as impossible must keep the epoch from
+// ending cleanly. In the same batch the state machine sees to that, in a later
+// one release.doubt does.
+//
+// Sections close in groups of about groupKeys keys, so that a group's callers
+// are turned away for about two batches, however much there is to hand back.
+const (
+	groupKeys     = 2048
+	groupSections = 256
+	// outstandingMax is how many ops may be under way before the next group
+	// closes: its batch is ready when the last one's is answered.
+	outstandingMax = 2 * groupKeys
+)
+
+// release is the hand-back of one section in one epoch.
+type release struct {
+	s     *Server
+	w     *world
+	sec   ids.Section
+	epoch ids.Epoch
+	ops   int
+	// doubt: a return was refused as impossible.
+	doubt atomic.Bool
+	// abandoned is for Bugs.ReopenClosing.
+	abandoned atomic.Bool
+}
+
+// startReleases closes as many of the sections as may be closed now, and sends
+// their keys back. The others keep serving until their turn.
+func (k *keeper) startReleases(ctx context.Context, secs []ids.Section) {
+	for len(secs) > 0 && k.outstanding < outstandingMax {
+		n, keys := 0, 0
+		for n < len(secs) && n < groupSections && (n == 0 || keys < groupKeys) {
+			keys += int(k.s.arena.SectionKeys(secs[n]))
+			n++
+		}
+		if !k.closeGroup(ctx, secs[:n]) {
+			return
+		}
+		secs = secs[n:]
+	}
+}
+
+func (k *keeper) closeGroup(ctx context.Context, secs []ids.Section) bool {
+	bugs := &k.s.cfg.Bugs
+	if !bugs.HandBackBeforeClose {
+		for _, no := range secs {
+			k.w.sections[no].shut()
+		}
+		if k.s.arena.Guard().Wait(ctx) != nil {
+			return false
+		}
+	}
+	for _, no := range secs {
+		_, e := k.w.sections[no].state()
+		rel := &release{s: k.s, w: k.w, sec: no, epoch: e}
+		k.releases[no] = rel
+		items := k.closeKeys(rel)
+		rel.ops = len(items)
+		k.outstanding += rel.ops
+		k.log.Debug("section closed", zap.Uint32("section", uint32(no)), zap.Uint64("epoch", uint64(e)), zap.Int("keys", rel.ops-1))
+		if k.s.queue.Submit(raise.HandBack, items...) != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// closeKeys closes the section in the arena and all its keys, and lists what is to be sent.
+func (k *keeper) closeKeys(rel *release) []raise.Item {
+	bugs := &k.s.cfg.Bugs
+	sloppy := bugs.HandBackBeforeClose || bugs.ReopenClosing
+	if !sloppy {
+		k.s.arena.CloseSection(rel.sec)
+	}
+	items := make([]raise.Item, 0, k.s.arena.SectionKeys(rel.sec)+1)
+	k.s.arena.Each(rel.sec, func(key ids.Key, c arena.Cell) bool {
+		cur, bound, _ := c.Load()
+		if bound == 0 {
+			// Nothing was ever issued from it. If a raise of it was applied and
+			// its answer lost, the clean mark of the release covers it (trap 10).
+			return true
+		}
+		if !sloppy {
+			cur = c.Close()
+		}
+		items = append(items, &returnItem{rel: rel, key: key, cur: cur})
+		return true
+	})
+	if bugs.ForgetBeforeAck {
+		k.s.arena.FreeSection(rel.sec)
+	}
+	return append(items, (*releaseItem)(rel))
+}
+
+// reopen is what must never be done: see Bugs.ReopenClosing.
+func (k *keeper) reopen(rel *release) {
+	rel.abandoned.Store(true)
+	delete(k.releases, rel.sec)
+	k.outstanding -= rel.ops
+	k.w.sections[rel.sec].start(k.w, rel.epoch)
+}
+
+// released: the store has answered the last op, or will not get it.
+func (k *keeper) released(rel *release) {
+	if k.releases[rel.sec] != rel {
+		return
+	}
+	k.outstanding -= rel.ops
+	log := k.log.With(zap.Uint32("section", uint32(rel.sec)), zap.Uint64("epoch", uint64(rel.epoch)))
+	if rel.doubt.Load() {
+		log.Error("section stays closed and is not released, since the store group's records contradict the arena")
+		return
+	}
+	if k.s.cfg.Bugs.HandBackBeforeClose {
+		k.w.sections[rel.sec].shut()
+	}
+	log.Debug("section released", zap.Int("keys", rel.ops-1))
+	k.s.count.released.Add(1)
+	k.forget(rel.sec, rel.epoch)
+}
+
+// current: what is left of the release is still to be sent.
+func (rel *release) current() bool { return !rel.w.lost.Load() && !rel.abandoned.Load() }
+
+// returnItem hands one key back.
+type returnItem struct {
+	rel  *release
+	key  ids.Key
+	cur  ids.Seq
+	sent bool
+}
+
+// Fill implements raise.Item.
+func (it *returnItem) Fill(op *state.Op) bool {
+	if !it.rel.current() || it.sent && it.rel.s.cfg.Bugs.ForgetBeforeAck {
+		return false
+	}
+	it.sent = true
+	*op = state.Op{Kind: state.OpReturn, Epoch: it.rel.epoch, Key: it.key, Cur: it.cur}
+	return true
+}
+
+// Done implements raise.Item.
+func (it *returnItem) Done(res state.OpResult, err error) {
+	if err != nil {
+		return
+	}
+	switch res.Refusal {
+	case state.OK:
+	case state.RefusedNotOwner, state.RefusedEpoch:
+		// Released already, and the answer was lost; or never ours.
+	default:
+		it.rel.s.log.Error("hand-back refused", zap.Stringer("key", it.key), zap.Stringer("refusal", res.Refusal),
+			zap.Uint64("cur", uint64(it.cur)), zap.Uint64("floor", uint64(res.Floor)), zap.Uint64("bound", uint64(res.Bound)))
+		it.rel.doubt.Store(true)
+	}
+}
+
+// releaseItem is the last op of a release.
+type releaseItem release
+
+// Fill implements raise.Item.
+func (it *releaseItem) Fill(op *state.Op) bool {
+	rel := (*release)(it)
+	if !rel.current() || rel.doubt.Load() {
+		return false
+	}
+	*op = state.Op{Kind: state.OpRelease, Epoch: rel.epoch, Section: rel.sec}
+	return true
+}
+
+// Done implements raise.Item.
+func (it *releaseItem) Done(res state.OpResult, err error) {
+	rel := (*release)(it)
+	if !rel.current() || errors.Is(err, raise.ErrClosed) {
+		return
+	}
+	switch res.Refusal {
+	case state.OK, state.RefusedNotOwner, state.RefusedEpoch:
+		// The latter two: see returnItem.
+	default:
+		rel.s.log.Error("release refused", zap.Uint32("section", uint32(rel.sec)), zap.Stringer("refusal", res.Refusal))
+		rel.doubt.Store(true)
+	}
+	rel.w.keeper.event(keeperEvent{sec: rel.sec, epoch: rel.epoch, rel: rel})
+}

@@ -1,0 +1,250 @@
+package allocsvr
+
+import (
+	"context"
+	"time"
+
+	"github.com/seqsvr/seqsvr/internal/ids"
+	"github.com/seqsvr/seqsvr/internal/wire"
+	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
+	"github.com/seqsvr/seqsvr/router"
+)
+
+// requestIDBytes is the length of a request id: a UUID.
+const requestIDBytes = 16
+
+// invalid refuses a whole request; nothing of it was done.
+func invalid(format string, args ...any) error {
+	return wire.Refusef(seqpb.Code_CODE_INVALID_ARGUMENT, format, args...)
+}
+
+// present is the world to serve a request in, or why there is none.
+func (s *Server) present() (*world, error) {
+	if s.closed() {
+		return nil, wire.Refusef(seqpb.Code_CODE_UNAVAILABLE, "this node is stopping")
+	}
+	w := s.world.Load()
+	if w == nil {
+		return nil, wire.Refusef(seqpb.Code_CODE_NOT_READY, "this node has no session yet: no leader of the store group has answered")
+	}
+	return w, nil
+}
+
+// patience is how long a request may wait: a little less than its caller will,
+// so that the caller still hears why.
+func (s *Server) patience(timeoutMs uint32) time.Duration {
+	if timeoutMs == 0 {
+		return s.cfg.MaxWait
+	}
+	d := time.Duration(timeoutMs) * time.Millisecond
+	return min(d-min(d/10, 50*time.Millisecond), s.cfg.MaxWait)
+}
+
+// Alloc implements seqpb.Seq.
+func (s *Server) Alloc(ctx context.Context, req *seqpb.AllocRequest) (*seqpb.AllocReply, error) {
+	w, err := s.present()
+	if err != nil {
+		return nil, err
+	}
+	asks, err := s.parseAlloc(w, req)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]answer, len(asks))
+	s.allocate(ctx, w, asks, out, s.patience(req.TimeoutMs))
+	rep := &seqpb.AllocReply{First: make([]uint64, len(out))}
+	for i := range out {
+		o := &out[i]
+		if o.fail != nil {
+			rep.Failures = append(rep.Failures, failurePB(i, o.fail))
+			continue
+		}
+		rep.First[i] = uint64(o.first)
+		if o.holeTo != 0 {
+			rep.Discontinuities = append(rep.Discontinuities, &seqpb.Discontinuity{Index: uint32(i), From: uint64(o.holeFrom), To: uint64(o.holeTo)})
+		}
+	}
+	rep.MapVersion, rep.SetVersion, rep.Routes = s.versions(w, req.MapVersion, req.SetVersion)
+	return rep, nil
+}
+
+func (s *Server) parseAlloc(w *world, req *seqpb.AllocRequest) ([]ask, error) {
+	keys, err := s.parseKeys(w, req.Space, req.Uids, req.Names)
+	if err != nil {
+		return nil, err
+	}
+	if len(req.Counts) != 0 && len(req.Counts) != len(keys) {
+		return nil, invalid("%d counts for %d keys: give one each, or none", len(req.Counts), len(keys))
+	}
+	if len(req.RequestIds) != 0 && len(req.RequestIds) != len(keys) {
+		return nil, invalid("%d request ids for %d keys: give one each, or none", len(req.RequestIds), len(keys))
+	}
+	for i, id := range req.RequestIds {
+		if len(id) != 0 && len(id) != requestIDBytes {
+			return nil, invalid("request id %d has %d bytes, want 0 or %d", i, len(id), requestIDBytes)
+		}
+	}
+	asks := make([]ask, len(keys))
+	for i, k := range keys {
+		asks[i] = ask{key: k, n: 1}
+		if len(req.Counts) != 0 {
+			if asks[i].n = req.Counts[i]; asks[i].n == 0 || asks[i].n > s.cfg.MaxN {
+				return nil, invalid("count %d of key %d is outside [1, %d]", asks[i].n, i, s.cfg.MaxN)
+			}
+		}
+	}
+	return asks, nil
+}
+
+// parseKeys makes the keys of a request, all of one space.
+func (s *Server) parseKeys(w *world, space string, uids []uint64, names []string) ([]ids.Key, error) {
+	sp, ok := w.space(space)
+	if !ok {
+		return nil, invalid("there is no space %q", space)
+	}
+	n := len(uids) + len(names)
+	switch {
+	case n == 0:
+		return nil, invalid("no keys")
+	case n > s.cfg.MaxBatchKeys:
+		return nil, invalid("%d keys in one request, at most %d are taken: split it", n, s.cfg.MaxBatchKeys)
+	case len(uids) > 0 && len(names) > 0:
+		return nil, invalid("both uids and names: space %q has %ss", sp.Name, sp.Kind)
+	}
+	keys := make([]ids.Key, n)
+	var err error
+	for i := range keys {
+		if len(uids) > 0 {
+			keys[i], err = sp.UID(uids[i])
+		} else {
+			keys[i], err = sp.NameKey(names[i])
+		}
+		if err != nil {
+			return nil, invalid("key %d: %v", i, err)
+		}
+	}
+	return keys, nil
+}
+
+func failurePB(i int, f *Failure) *seqpb.Failure {
+	return &seqpb.Failure{Index: uint32(i), Code: f.Code, Message: f.Message, OwnerAddr: f.Owner, Epoch: uint64(f.Epoch)}
+}
+
+// versions of the routes here, with what a caller who said its own lacks.
+func (s *Server) versions(w *world, mapVersion, setVersion uint64) (m, set uint64, routes *seqpb.RouteTable) {
+	t := s.hub.Load()
+	if r := t.Set(w.set); r != nil {
+		set = r.Version
+	}
+	if mapVersion != 0 || setVersion != 0 {
+		routes = wire.Behind(t, w.set, mapVersion, setVersion)
+	}
+	return t.Map.Version, set, routes
+}
+
+// Current implements seqpb.Seq.
+func (s *Server) Current(ctx context.Context, req *seqpb.CurrentRequest) (*seqpb.CurrentReply, error) {
+	w, err := s.present()
+	if err != nil {
+		return nil, err
+	}
+	keys, err := s.parseKeys(w, req.Space, req.Uids, req.Names)
+	if err != nil {
+		return nil, err
+	}
+	rs := make([]reading, len(keys))
+	for i, k := range keys {
+		rs[i].key = k
+	}
+	s.current(ctx, w, rs, s.patience(req.TimeoutMs))
+	rep := &seqpb.CurrentReply{Current: make([]uint64, len(rs))}
+	for i := range rs {
+		if rs[i].fail != nil {
+			rep.Failures = append(rep.Failures, failurePB(i, rs[i].fail))
+			continue
+		}
+		rep.Current[i] = uint64(rs[i].value)
+	}
+	rep.MapVersion, rep.SetVersion, rep.Routes = s.versions(w, req.MapVersion, req.SetVersion)
+	return rep, nil
+}
+
+// Gaps implements seqpb.Seq. Any node answers it, whoever owns the key.
+func (s *Server) Gaps(ctx context.Context, req *seqpb.GapsRequest) (*seqpb.GapsReply, error) {
+	w, err := s.present()
+	if err != nil {
+		return nil, err
+	}
+	var uids []uint64
+	var names []string
+	if sp, ok := w.space(req.Space); ok && sp.Kind == ids.KindName {
+		names = []string{req.Name}
+	} else if req.Name != "" {
+		names = []string{req.Name} // a name in a space of uids: refused below
+	} else {
+		uids = []uint64{req.Uid}
+	}
+	keys, err := s.parseKeys(w, req.Space, uids, names)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.MaxWait)
+	defer cancel()
+	gaps, err := s.session.ReadGaps(ctx, keys[0])
+	if err != nil {
+		return nil, s.readTooLate(err)
+	}
+	return &seqpb.GapsReply{Gaps: gaps}, nil
+}
+
+// GetRoutes implements seqpb.Seq.
+func (s *Server) GetRoutes(_ context.Context, req *seqpb.RoutesRequest) (*seqpb.RouteTable, error) {
+	t, err := s.knownRoutes(req)
+	if err != nil {
+		return nil, err
+	}
+	return wire.Routes(t.Whole()), nil
+}
+
+func (s *Server) knownRoutes(req *seqpb.RoutesRequest) (*router.Table, error) {
+	if req.Cluster != "" && req.Cluster != s.cfg.Cluster {
+		return nil, invalid("this is a node of cluster %q, not %q", s.cfg.Cluster, req.Cluster)
+	}
+	t := s.hub.Load()
+	if !t.Known() {
+		return nil, wire.Refusef(seqpb.Code_CODE_NOT_READY, "this node knows no routes yet")
+	}
+	return t, nil
+}
+
+// WatchRoutes implements seqpb.Seq: the whole table, then what changes. A slow
+// consumer is not queued for; it gets the newest when it takes again.
+func (s *Server) WatchRoutes(req *seqpb.RoutesRequest, stream seqpb.Seq_WatchRoutesServer) error {
+	t, err := s.knownRoutes(req)
+	if err != nil {
+		return err
+	}
+	ctx := stream.Context()
+	if err := stream.Send(wire.Routes(t.Whole())); err != nil {
+		return err
+	}
+	for {
+		next, err := s.hub.Wait(ctx, t)
+		if err != nil {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return wire.Refusef(seqpb.Code_CODE_UNAVAILABLE, "this node is stopping")
+		}
+		d, news := next.Since(t.Versions())
+		if next.ClusterID != t.ClusterID {
+			d, news = next.Whole(), true
+		}
+		if news {
+			if err := stream.Send(wire.Routes(d)); err != nil {
+				return err
+			}
+		}
+		t = next
+	}
+}

@@ -1,0 +1,71 @@
+package allocsvr
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/seqsvr/seqsvr/internal/ids"
+)
+
+// counters count since the start. None is touched by a call that is served warm.
+type counters struct {
+	raises, prefetches, coldWaits, busy, discontinuities, released atomic.Uint64
+}
+
+// Stats is what there is to know of a Server at a moment.
+type Stats struct {
+	Node    string
+	Set     string
+	Session ids.SessionID
+	// Serving sections; Closing ones are being handed back.
+	Serving, Closing int
+	// Keys held, and the arena's bytes of its limit.
+	Keys                   int64
+	ArenaBytes, ArenaLimit int64
+	// Allocated numbers since the session began; Rate a second, smoothed.
+	Allocated uint64
+	Rate      float64
+	// Raises that a caller waited for, Prefetches that nobody did.
+	Raises, Prefetches uint64
+	// ColdWaits are requests that had to wait, Waiting those that do now.
+	ColdWaits uint64
+	Waiting   int64
+	// Busy are refusals for want of room in a queue.
+	Busy uint64
+	// Discontinuities declared to callers.
+	Discontinuities uint64
+	// Released sections.
+	Released uint64
+	// Batches of operations sent and repeated, and operations queued now.
+	Batches, BatchRetries uint64
+	Queued                int
+	LeaseRemaining        time.Duration
+}
+
+// Stats looks at everything once.
+func (s *Server) Stats() Stats {
+	q, a := s.queue.Stats(), s.arena.Stats()
+	st := Stats{
+		Node: s.cfg.Node, Keys: a.Keys, ArenaBytes: a.Bytes, ArenaLimit: a.Limit,
+		Raises: s.count.raises.Load(), Prefetches: s.count.prefetches.Load(), ColdWaits: s.count.coldWaits.Load(),
+		Waiting: s.waiting.Load(), Busy: s.count.busy.Load() + q.Refused, Discontinuities: s.count.discontinuities.Load(),
+		Released: s.count.released.Load(), Batches: q.Batches, BatchRetries: q.Retries, Queued: q.Queued,
+		LeaseRemaining: s.session.Remaining(), Rate: s.load.lastRate(),
+	}
+	w := s.world.Load()
+	if w == nil {
+		return st
+	}
+	st.Set, st.Session = w.set, w.session
+	for i := range w.sections {
+		sec := &w.sections[i]
+		st.Allocated += sec.taken.Load()
+		switch ph, _ := sec.state(); ph {
+		case serving:
+			st.Serving++
+		case closing:
+			st.Closing++
+		}
+	}
+	return st
+}
