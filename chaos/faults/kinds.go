@@ -139,12 +139,14 @@ func restart(r *run, node string) error {
 	return r.c.Start(r.ctx, node)
 }
 
-// wait lets time pass; the end of the run cuts it short.
-func wait(ctx context.Context, d time.Duration) {
+// wait lets time pass; false if the end of the run cut it short.
+func wait(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
+		return true
 	case <-ctx.Done():
+		return false
 	}
 }

@@ -52,9 +52,8 @@ func Run(ctx context.Context, cfg Config, c Cluster, rec *history.Recorder) erro
 	r := &run{running: ctx, c: c, rec: rec, rng: rand.New(rand.NewPCG(cfg.Seed, 1))}
 	var bag []string
 	for done := 0; len(cfg.Names) > 0 && (cfg.Count == 0 || done < cfg.Count); done++ {
-		wait(ctx, cfg.Calm)
-		if ctx.Err() != nil {
-			return nil
+		if !wait(ctx, cfg.Calm) {
+			break
 		}
 		if len(bag) == 0 {
 			bag = slices.Clone(cfg.Names)
