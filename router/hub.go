@@ -88,6 +88,9 @@ func (h *Hub) Replace(t *Table) {
 // publish is called with mu held.
 func (h *Hub) publish(t *Table) {
 	last := h.now.Load()
+	if t == last.table {
+		return
+	}
 	if h.closed { // over is closed already, and stays
 		h.now.Store(&edition{table: t, over: last.over})
 		return
