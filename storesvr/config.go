@@ -34,6 +34,9 @@ type Config struct {
 	ClusterID string
 	// RPCAddr, RaftAddr and HTTPAddr are how others reach the node.
 	RPCAddr, RaftAddr, HTTPAddr string
+	// Resolve finds where to dial a Raft address; nil: it is one. With it, Raft
+	// addresses can be names that stay while ports change.
+	Resolve func(raftAddr string) string
 	// Peers are the first members, this node among them. They count only with
 	// Bootstrap, and only on an empty directory.
 	Peers     []state.StoreNode

@@ -55,6 +55,9 @@ func NewTransport(cfg Config, listen string) (raft.Transport, error) {
 // LocalAddr is the advertised address.
 func (t *Transport) LocalAddr() raft.ServerAddress { return t.layer.advertised }
 
+// Listens is the address that the port is open on.
+func (t *Transport) Listens() net.Addr { return t.layer.ln.Addr() }
+
 // Close closes the port and all connections, and waits.
 func (t *Transport) Close() error {
 	err := t.NetworkTransport.Close()
@@ -71,6 +74,7 @@ type streamLayer struct {
 	ln         net.Listener
 	advertised raft.ServerAddress
 	me         preamble
+	resolve    func(string) string
 	log        *zap.Logger
 
 	ctx      context.Context
@@ -86,7 +90,7 @@ type streamLayer struct {
 
 func newStreamLayer(ln net.Listener, advertised raft.ServerAddress, cfg *Config) *streamLayer {
 	l := &streamLayer{
-		ln: ln, advertised: advertised, log: cfg.Logger.Named("transport"),
+		ln: ln, advertised: advertised, resolve: cfg.Resolve, log: cfg.Logger.Named("transport"),
 		me:       preamble{version: preambleVersion, cluster: cfg.Cluster, set: cfg.Set, sender: cfg.ID},
 		accepted: make(chan net.Conn),
 		slots:    make(chan struct{}, handshakesMax),
@@ -193,7 +197,11 @@ func (l *streamLayer) Accept() (net.Conn, error) {
 func (l *streamLayer) Dial(addr raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(l.ctx, timeout)
 	defer cancel()
-	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", string(addr))
+	target := string(addr)
+	if l.resolve != nil {
+		target = l.resolve(target)
+	}
+	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", target)
 	if err != nil {
 		return nil, err
 	}
