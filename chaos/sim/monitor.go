@@ -1,0 +1,188 @@
+package sim
+
+import (
+	"fmt"
+	"sort"
+	"sync"
+
+	"github.com/seqsvr/seqsvr/chaos/history"
+	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
+)
+
+// monitor watches every reply that leaves an AllocSvr, also those that the
+// network then loses: a number that was issued twice is a violation whether or
+// not a client came to see it.
+type monitor struct {
+	mu     sync.Mutex
+	issued map[string][]span
+	found  []string
+	events *ring
+	// failed is closed at the first violation.
+	failed chan struct{}
+	// ghosts is the log of what was issued without any client asking for it:
+	// by duplicated requests, and by attempts whose reply was lost and which the
+	// SDK repeated under the same request id.
+	ghosts *history.Log
+}
+
+// span is first..last of one issue, by whom.
+type span struct {
+	first, last uint64
+	by          string
+}
+
+func newMonitor(events *ring, ghosts *history.Log) *monitor {
+	return &monitor{issued: map[string][]span{}, events: events, failed: make(chan struct{}), ghosts: ghosts}
+}
+
+// arrived follows an Alloc through its server; everything else is not looked at.
+func (m *monitor) arrived(srv *process, msg *Message) answerer {
+	req, ok := msg.Body.(*seqpb.AllocRequest)
+	if !ok {
+		return nil
+	}
+	f := &following{m: m, by: srv.host, req: req, copied: msg.Copy}
+	for i := range max(len(req.Uids), len(req.Names)) {
+		repeatable := i < len(req.RequestIds) && len(req.RequestIds[i]) > 0
+		if !msg.Copy && !repeatable {
+			continue // the client's own record covers it
+		}
+		id := m.ghosts.Call(history.Op{Kind: history.Alloc, Key: keyText(req, i), N: count(req, i)})
+		f.ghosts = append(f.ghosts, ghost{id: id, index: i, repeatable: repeatable})
+	}
+	return f
+}
+
+// following is one Alloc request at its server.
+type following struct {
+	m      *monitor
+	by     string
+	req    *seqpb.AllocRequest
+	copied bool
+	ghosts []ghost
+}
+
+// ghost is a key of the request that may take numbers nobody will know of.
+type ghost struct {
+	id, index  int
+	repeatable bool
+}
+
+func (f *following) leaves(reply *Message) {
+	rep := reply.Body.(*seqpb.AllocReply)
+	f.m.alloc(f.by, f.req, rep)
+	if !f.copied {
+		return
+	}
+	idle := idleKeys(rep)
+	for _, g := range f.ghosts {
+		switch {
+		case idle[uint32(g.index)]:
+			f.m.ghosts.Return(g.id, history.Op{Outcome: history.Failed, Err: "canceled"})
+		case g.repeatable:
+			// Its numbers may be answered again under the id: they stay unknown.
+		default:
+			a := history.Op{Outcome: history.OK, First: int64(rep.First[g.index]), Count: count(f.req, g.index)}
+			for _, d := range rep.Discontinuities {
+				if int(d.Index) == g.index {
+					a.HoleFrom, a.HoleTo = int64(d.From), int64(d.To)
+				}
+			}
+			f.m.ghosts.Return(g.id, a)
+		}
+	}
+}
+
+func (f *following) reached() {
+	for _, g := range f.ghosts {
+		f.m.ghosts.Return(g.id, history.Op{Outcome: history.Failed, Err: "canceled"})
+	}
+}
+
+// idleKeys are those for which a reply issued nothing.
+func idleKeys(rep *seqpb.AllocReply) map[uint32]bool {
+	if len(rep.Failures) == 0 && len(rep.Replayed) == 0 {
+		return nil
+	}
+	idle := map[uint32]bool{}
+	for _, f := range rep.Failures {
+		idle[f.Index] = true
+	}
+	for _, i := range rep.Replayed {
+		idle[i] = true
+	}
+	return idle
+}
+
+func count(req *seqpb.AllocRequest, i int) uint32 {
+	if len(req.Counts) > 0 {
+		return req.Counts[i]
+	}
+	return 1
+}
+
+func (m *monitor) violation(format string, args ...any) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.violationLocked(format, args...)
+}
+
+func (m *monitor) violationLocked(format string, args ...any) {
+	s := fmt.Sprintf(format, args...)
+	m.events.add("VIOLATION   %s", s)
+	if len(m.found) == 0 {
+		close(m.failed)
+	}
+	if len(m.found) < 20 {
+		m.found = append(m.found, s)
+	}
+}
+
+func (m *monitor) violations() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.found
+}
+
+// alloc records what one reply issued.
+func (m *monitor) alloc(by string, req *seqpb.AllocRequest, rep *seqpb.AllocReply) {
+	idle := idleKeys(rep)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i, first := range rep.First {
+		if idle[uint32(i)] {
+			continue
+		}
+		key := keyText(req, i)
+		if first == 0 {
+			m.violationLocked("%s answered number 0 for %s without a failure", by, key)
+			continue
+		}
+		m.issue(key, span{first, first + uint64(count(req, i)) - 1, by})
+	}
+}
+
+func keyText(req *seqpb.AllocRequest, i int) string {
+	if len(req.Uids) > 0 {
+		return fmt.Sprintf("%s/%d", req.Space, req.Uids[i])
+	}
+	return req.Space + "/" + req.Names[i]
+}
+
+// issue keeps a key's spans sorted; they come nearly in order.
+func (m *monitor) issue(key string, s span) {
+	spans := m.issued[key]
+	at := sort.Search(len(spans), func(i int) bool { return spans[i].first > s.first })
+	if at > 0 && spans[at-1].last >= s.first {
+		m.violationLocked("duplicate: %s issued %d..%d of %s, %s had issued %d..%d",
+			s.by, s.first, s.last, key, spans[at-1].by, spans[at-1].first, spans[at-1].last)
+	}
+	if at < len(spans) && spans[at].first <= s.last {
+		m.violationLocked("duplicate: %s issued %d..%d of %s, %s had issued %d..%d",
+			s.by, s.first, s.last, key, spans[at].by, spans[at].first, spans[at].last)
+	}
+	spans = append(spans, span{})
+	copy(spans[at+1:], spans[at:])
+	spans[at] = s
+	m.issued[key] = spans
+}

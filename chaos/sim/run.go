@@ -1,0 +1,182 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seqsvr/seqsvr/chaos/check"
+	"github.com/seqsvr/seqsvr/chaos/load"
+	"github.com/seqsvr/seqsvr/client"
+)
+
+// Run simulates one cluster under faults and judges what it did. Violations
+// are in the report; they do not fail t.
+func Run(t *testing.T, opt Options) Report {
+	t.Helper()
+	opt = opt.withDefaults()
+	rep := Report{Seed: opt.Seed}
+	synctest.Test(t, func(*testing.T) {
+		c := newCluster(opt)
+		c.run(&rep)
+		if !rep.OK() {
+			rep.Log = c.dump()
+		}
+	})
+	return rep
+}
+
+func (c *Cluster) run(rep *Report) {
+	for _, id := range c.storeIDs {
+		c.startStore(id)
+	}
+	for _, id := range c.allocIDs()[:c.opt.Allocs] {
+		c.startAlloc(id)
+	}
+	clients, err := c.dialClients()
+	if err != nil {
+		rep.Violations = append(rep.Violations, "clients: "+err.Error())
+	} else {
+		c.drive(rep, clients)
+		for _, cl := range clients {
+			_ = cl.c.Close()
+		}
+	}
+	c.wind(rep)
+	rep.Simulated = time.Since(c.begun)
+}
+
+// drive runs the workload under faults, and then sees to it that every key is served again.
+func (c *Cluster) drive(rep *Report, clients []sdk) {
+	ctx, stop := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	cfg := load.Config{
+		Clients: c.opt.Clients, Keys: c.keys(), Seed: c.opt.Seed, Rate: c.opt.Rate,
+		Timeout: c.opt.CallTimeout, NMax: uint32(c.opt.Step), ManyMax: 6,
+		WithID: c.opt.WithID, Repeat: 0.3, Skew: 1.2,
+	}
+	wg.Go(func() {
+		if err := load.Run(ctx, cfg, c.recorder, func(i int) load.Target { return clients[i] }); err != nil {
+			c.monitor.violation("workload: %v", err)
+		}
+	})
+	x := newNemesis(c, c.opt.Seed)
+	x.run(c.opt.Faults, c.opt.Duration, c.opt.GapMin, c.opt.GapMax)
+	rep.Failovers, rep.Faults = x.failovers()
+
+	c.net.healAll()
+	c.net.setWeather(calm())
+	for _, id := range c.storeIDs {
+		if c.stores[id].node == nil {
+			c.startStore(id)
+		}
+	}
+	for _, id := range c.runningOrder() {
+		if !c.allocs[id].running {
+			c.startAlloc(id)
+		}
+	}
+	c.events.add("the faults are over")
+	healed := time.Now()
+	patience, cancel := context.WithTimeout(ctx, c.opt.Patience)
+	defer cancel()
+	if err := load.Finish(patience, c.recorder, c.keys(), clients[0]); err != nil {
+		c.monitor.violation("not available %v after the faults: %v", c.opt.Patience, err)
+	}
+	rep.Recovery = time.Since(healed)
+	stop()
+	wg.Wait()
+}
+
+// runningOrder is the AllocSvrs that a run ends with: those it began with.
+func (c *Cluster) runningOrder() []string { return c.allocIDs()[:c.opt.Allocs] }
+
+// wind stops everything in order, and looks at what is left.
+func (c *Cluster) wind(rep *Report) {
+	for _, id := range c.runningAllocs() {
+		c.stopAlloc(id)
+	}
+	c.examine()
+	for _, id := range c.storeIDs {
+		c.crashStore(id, false)
+	}
+	for _, id := range c.storeIDs {
+		<-c.stores[id].ended
+	}
+	for _, id := range c.allocIDs() {
+		<-c.allocs[id].ended
+	}
+	c.net.close()
+
+	h := c.recorder.History()
+	h.Seed, h.Step = c.opt.Seed, int64(c.opt.Step)
+	verdict := check.Check(h, check.Options{})
+	rep.Operations = verdict.Operations
+	rep.Answered = verdict.Operations - verdict.Failed - verdict.Unknown
+	rep.NumbersLost = verdict.NumbersLost
+	rep.Violations = append(rep.Violations, c.monitor.violations()...)
+	for _, v := range verdict.Violations {
+		rep.Violations = append(rep.Violations, v.String())
+	}
+}
+
+func (c *Cluster) keys() []string {
+	var keys []string
+	for i := range c.opt.UIDs {
+		keys = append(keys, uidKey(uint64(i)*97)) // over several sections, some sharing a block
+	}
+	for i := range c.opt.Names {
+		keys = append(keys, fmt.Sprintf("conv/room-%d", i))
+	}
+	return keys
+}
+
+func (c *Cluster) dialClients() ([]sdk, error) {
+	var servers []string
+	for _, id := range c.allocIDs() {
+		servers = append(servers, rpcAddr(id))
+	}
+	clients := make([]sdk, c.opt.Clients)
+	errs := make([]error, c.opt.Clients)
+	var wg sync.WaitGroup
+	for i, host := range c.clientHosts() {
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), c.opt.Patience)
+			defer cancel()
+			for {
+				cl, err := client.Dial(ctx, servers,
+					client.WithTransport(transport{c.net, c.net.start(host)}),
+					client.WithCluster(clusterName), client.WithSeed(c.opt.Seed*100+uint64(i)))
+				if err == nil {
+					clients[i] = sdk{cl}
+					return
+				}
+				if ctx.Err() != nil {
+					errs[i] = err
+					return
+				}
+				time.Sleep(50 * time.Millisecond)
+			}
+		})
+	}
+	wg.Wait()
+	return clients, errors.Join(errs...)
+}
+
+// dump writes the last events to a file and names it.
+func (c *Cluster) dump() string {
+	name := filepath.Join(os.TempDir(), fmt.Sprintf("seqsvr-sim-%d.log", c.opt.Seed))
+	f, err := os.Create(name)
+	if err != nil {
+		return err.Error()
+	}
+	defer f.Close()
+	c.events.dump(f)
+	return name
+}
