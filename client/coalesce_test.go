@@ -299,6 +299,7 @@ func TestCancelledCallsMakeRoomInAFullQueue(t *testing.T) {
 		}
 		cancel()
 		wg.Wait()
+		start := time.Now()
 		for range 3 {
 			wg.Go(func() {
 				if _, err := c.Alloc(t.Context(), client.UID(1)); err != nil {
@@ -309,6 +310,9 @@ func TestCancelledCallsMakeRoomInAFullQueue(t *testing.T) {
 		}
 		close(stuck)
 		wg.Wait()
+		if took := time.Since(start); took != 0 {
+			t.Errorf("the last three backed off for %v", took)
+		}
 		if n := f.counters["uid/1"]; n != 4 {
 			t.Errorf("%d numbers were given, want 4: to the one that was under way, and the last three", n)
 		}

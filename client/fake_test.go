@@ -48,6 +48,7 @@ type fakeNode struct {
 	down    bool          // refuses connections
 	stuck   chan struct{} // not nil: calls hang until it is closed or their context ends
 	mute    bool          // executes, and loses the reply
+	silent  bool          // its subscriptions tell nothing more, and do not end
 	latency time.Duration
 	// fail, if it returns a code, fails a key.
 	fail func(key string) seqpb.Code
@@ -390,8 +391,12 @@ func (s *fakeStream) Recv() (*seqpb.RouteTable, error) {
 			return nil, err
 		}
 		s.f.n.c.mu.Lock()
-		down := s.f.n.down
+		down, silent := s.f.n.down, s.f.n.silent
 		s.f.n.c.mu.Unlock()
+		if silent {
+			<-s.ctx.Done()
+			return nil, s.ctx.Err()
+		}
 		if down {
 			return nil, io.ErrUnexpectedEOF
 		}

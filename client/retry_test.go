@@ -3,6 +3,8 @@ package client_test
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -218,6 +220,27 @@ func TestTheServerIsToldHowLongTheFirstCallerWaits(t *testing.T) {
 		// A little less than the caller's own, so that a definite answer is back in time.
 		if got := f.nodes["a:1"].timeouts; len(got) != 2 || got[0] != 4950 || got[1] != 90 {
 			t.Errorf("timeouts %v ms, want 4950 and 90", got)
+		}
+
+		// In a shared batch it is the first deadline that counts.
+		synctest.Wait()
+		stuck := make(chan struct{})
+		f.change(func() { f.nodes["a:1"].stuck, f.nodes["a:1"].timeouts = stuck, nil })
+		var wg sync.WaitGroup
+		for _, timeout := range []time.Duration{4, 4, 3, 1, 2} { // the first two are under way alone
+			ctx, cancel := context.WithTimeout(t.Context(), timeout*time.Second)
+			defer cancel()
+			wg.Go(func() {
+				if _, err := c.Alloc(ctx, client.UID(1)); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		close(stuck)
+		wg.Wait()
+		if got := f.nodes["a:1"].timeouts; len(got) != 3 || !slices.Contains(got, 950) {
+			t.Errorf("timeouts %v ms, want 950 for the batch of three", got)
 		}
 	})
 }

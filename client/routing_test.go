@@ -347,6 +347,51 @@ func TestTheSubscriptionFailsOver(t *testing.T) {
 	})
 }
 
+func TestASubscriptionToASilentNodeIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake("a:1", "b:1")
+		c := dial(t, f)
+		synctest.Wait()
+		watched, other := "a:1", "b:1"
+		if f.nodes[other].watches > 0 {
+			watched, other = other, watched
+		}
+		// The watched node goes silent; a reply of the other says that it has left.
+		f.change(func() { f.nodes[watched].silent = true; f.moveAll(other); f.remove(watched); f.push() })
+		uid := inSection(0)
+		if f.nodes[other].session == 2 {
+			uid = inSection(1)
+		}
+		if _, err := c.Alloc(t.Context(), client.UID(uid)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond)
+		f.change(func() {
+			if f.nodes[other].watches == 0 {
+				t.Error("the subscription was not taken up with the other node")
+			}
+		})
+	})
+}
+
+func TestASubscriptionThatDoesNotBeginIsGivenUp(t *testing.T) {
+	for hung, other := range map[string]string{"a:1": "b:1", "b:1": "a:1"} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFake("a:1", "b:1")
+			stuck := make(chan struct{})
+			defer close(stuck)
+			f.nodes[hung].stuck = stuck
+			dial2(t, f, other)
+			time.Sleep(2 * time.Second)
+			f.change(func() {
+				if f.nodes[other].watches != 1 {
+					t.Errorf("%d subscriptions at %s while %s hangs", f.nodes[other].watches, other, hung)
+				}
+			})
+		})
+	}
+}
+
 func TestWatchSeesEveryNewestTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake("a:1")

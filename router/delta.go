@@ -98,17 +98,14 @@ func (t *Table) since(mapVersion uint64, known func(*SetRoutes) (version uint64,
 	return d, withMap || len(d.Sets) > 0
 }
 
-// since is what a holder of an older version lacks, or the whole if it is too old to tell.
+// since is what a holder of an older version lacks; for one of version 0, the whole.
 func (r *SetRoutes) since(version uint64) SetDelta {
 	d := SetDelta{
 		Name: r.Name, Version: r.Version, SectionCount: uint32(len(r.Sections)),
-		Nodes: r.Nodes, Stores: r.Stores,
-	}
-	if version > 0 && version >= r.Exact {
-		d.Since = version
+		Since: version, Nodes: r.Nodes, Stores: r.Stores,
 	}
 	for i, s := range r.Sections {
-		if d.Since == 0 || s.Changed > d.Since {
+		if version == 0 || s.Changed > version {
 			d.Changes = append(d.Changes, Change{Section: ids.Section(i), Owner: s.Owner, Epoch: s.Epoch})
 		}
 	}

@@ -98,9 +98,8 @@ func (r *SetRoutes) merge(d *SetDelta) (*SetRoutes, error) {
 	if r.Version > 0 && int(d.SectionCount) != len(r.Sections) {
 		return nil, &ConflictError{Reason: fmt.Sprintf("set %q with %d sections, which had %d", r.Name, d.SectionCount, len(r.Sections))}
 	}
-	next := &SetRoutes{Name: r.Name, Version: d.Version, Exact: r.Exact, Nodes: d.Nodes, Stores: d.Stores}
+	next := &SetRoutes{Name: r.Name, Version: d.Version, Nodes: d.Nodes, Stores: d.Stores}
 	if r.Version == 0 {
-		next.Exact = d.Version
 		next.Sections = make([]Section, d.SectionCount)
 	} else {
 		next.Sections = slices.Clone(r.Sections)

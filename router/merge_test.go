@@ -92,10 +92,10 @@ func (h *holder) receive(t *rapid.T, d Delta, whole func() Delta) {
 func TestAnySequenceOfDeltasLeadsToTheFullTable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newTruth("s1")
-		near, far := holder{&Table{}}, holder{&Table{}} // far hears only from near
+		near, far := holder{&Table{}}, holder{&Table{}} // far hears from near too
 		var sentNear, sentFar []Delta
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
-			switch rapid.SampledFrom([]string{"step", "step", "near", "far", "deliver near", "deliver far"}).Draw(t, "do") {
+			switch rapid.SampledFrom([]string{"step", "step", "near", "far", "far from truth", "deliver near", "deliver far"}).Draw(t, "do") {
 			case "step":
 				w.step(t)
 			case "near":
@@ -107,13 +107,17 @@ func TestAnySequenceOfDeltasLeadsToTheFullTable(t *testing.T) {
 				if d, ok := near.table.SinceOf("s1", known.Map, known.Sets["s1"]); ok && near.table.Known() {
 					sentFar = append(sentFar, d)
 				}
+			case "far from truth": // so that far may be newer than near, or older than what near began with
+				if d, ok := w.table(t).Since(far.table.Versions()); ok {
+					sentFar = append(sentFar, d)
+				}
 			case "deliver near": // any earlier message, also a second time
 				if len(sentNear) > 0 {
 					near.receive(t, rapid.SampledFrom(sentNear).Draw(t, "message"), func() Delta { return w.table(t).Whole() })
 				}
 			case "deliver far":
 				if len(sentFar) > 0 {
-					far.receive(t, rapid.SampledFrom(sentFar).Draw(t, "message"), func() Delta { return near.table.Whole() })
+					far.receive(t, rapid.SampledFrom(sentFar).Draw(t, "message"), func() Delta { return w.table(t).Whole() })
 				}
 			}
 		}
@@ -241,5 +245,25 @@ func TestAMapChangeKeepsTheOwnersOfOtherSets(t *testing.T) {
 	}
 	if r, err := next.Lookup(ids.Key{Space: 1, Hi: 1000}); err != nil || r.Owned() || r.Set != "s2" {
 		t.Fatalf("s2: %+v, %v", r, err)
+	}
+}
+
+func TestATableThatWasItselfMergedPassesTheChangeOn(t *testing.T) {
+	source := demo(t) // version 7
+	near, far := source, source
+	moved := Delta{Cluster: "demo", ClusterID: "id-1", MapVersion: 1, Sets: []SetDelta{{
+		Name: "s1", Version: 12, Since: 7, SectionCount: testSections, Nodes: source.Sets[0].Nodes,
+		Changes: []Change{{Section: 1, Owner: 1, Epoch: 6}},
+	}}}
+	near, err := near.Merge(moved)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, news := near.SinceOf("s1", 1, 7)
+	if !news || len(d.Sets[0].Changes) != 1 {
+		t.Fatalf("passed on: %+v", d)
+	}
+	if far, err = far.Merge(d); err != nil || far.Sets[0].Sections[1].Owner != 1 {
+		t.Fatalf("the change was lost: %v", err)
 	}
 }

@@ -30,7 +30,9 @@ type Section struct {
 	Owner ids.SessionID
 	Epoch ids.Epoch
 	// Changed is at or after the version of the last change of Owner or Epoch,
-	// and not above the Set's Version.
+	// and not above the Set's Version. 0 only if it was never assigned: an
+	// epoch never returns to 0. So what has Changed > v is, for a reader who
+	// has version v, at least all that it lacks.
 	Changed uint64
 }
 
@@ -39,9 +41,6 @@ type SetRoutes struct {
 	Name string
 	// Version is 0 when only the Set's ranges are known, not its owners.
 	Version uint64
-	// Exact ≤ Version: for versions from Exact on, Changed tells what changed
-	// since. An older reader needs the whole.
-	Exact uint64
 	// Sections is indexed by ids.Section. Empty only when Version is 0.
 	Sections []Section
 	// Nodes are sorted by session, and include every section's owner.
@@ -130,9 +129,6 @@ func (r *SetRoutes) validate() error {
 	}
 	if r.Version > 0 && len(r.Sections) == 0 || len(r.Sections) > SectionsMax {
 		return bad("%d sections, want 1 to %d", len(r.Sections), SectionsMax)
-	}
-	if r.Exact > r.Version {
-		return bad("exact since version %d, above its own version %d", r.Exact, r.Version)
 	}
 	for i, n := range r.Nodes {
 		if n.Session == 0 || n.Addr == "" {

@@ -91,7 +91,6 @@ func TestNewRefusesWhatContradictsItself(t *testing.T) {
 		"a node without session":         func(r *SetRoutes) { r.Nodes[0].Session = 0 },
 		"a change later than the table":  func(r *SetRoutes) { r.Sections[0].Changed = 3 },
 		"a set that the map has not":     func(r *SetRoutes) { r.Name = "s2" },
-		"exact later than the table":     func(r *SetRoutes) { r.Exact = 3 },
 		"more sections than are allowed": func(r *SetRoutes) { r.Sections = make([]Section, SectionsMax+1) },
 	} {
 		t.Run(name, func(t *testing.T) {
