@@ -55,7 +55,7 @@ func toLeader[R any](ctx context.Context, n *Node, call func(context.Context, Ad
 
 // Status answers from any node: the leader's view where it can be had, else this node's own.
 func (n *Node) Status(ctx context.Context, q *seqpb.StatusRequest) (*seqpb.StatusReply, error) {
-	if !q.Local && n.leads() == nil {
+	if !q.GetLocal() && n.leads() == nil {
 		pctx, cancel := context.WithTimeout(ctx, peerTimeout)
 		defer cancel()
 		rep, err := toLeader(pctx, n, func(ctx context.Context, c AdminConn) (*seqpb.StatusReply, error) {

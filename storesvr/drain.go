@@ -155,10 +155,8 @@ func (w *drainWatch) progress() (*seqpb.DrainProgress, error) {
 				if sec.Epoch != e || sec.Owner == 0 {
 					p.Moved++
 				}
-				for _, u := range sec.Unclean {
-					if u == e {
-						w.lost[ids.Section(i)] = true
-					}
+				if w.n.fsm.lost[ids.Section(i)] == e {
+					w.lost[ids.Section(i)] = true
 				}
 			}
 		}

@@ -34,6 +34,9 @@ type fsm struct {
 	// applied is the index of the last command in st; entries up to it are skipped in a replay.
 	applied uint64
 	err     error
+	// lost has the last epoch of a section that was seen to end uncleanly: its
+	// settling may be done before anybody has looked.
+	lost map[ids.Section]ids.Epoch
 }
 
 var _ raft.BatchingFSM = (*fsm)(nil)
@@ -154,7 +157,21 @@ func (f *fsm) change(index uint64, c state.Command) (rep state.Reply, done bool,
 	}
 	rep = f.st.Apply(index, c)
 	f.applied = index
+	if _, ok := c.(state.Expire); ok {
+		f.noteLost()
+	}
 	return rep, false, nil
+}
+
+func (f *fsm) noteLost() {
+	if f.lost == nil {
+		f.lost = map[ids.Section]ids.Epoch{}
+	}
+	for i := range f.st.Meta.Sections {
+		if u := f.st.Meta.Sections[i].Unclean; len(u) > 0 {
+			f.lost[ids.Section(i)] = u[len(u)-1]
+		}
+	}
 }
 
 // metaMayChange: all commands but batches without a release.

@@ -123,6 +123,10 @@ func (n *Node) start(tr raft.Transport) error {
 		return errors.Join(err, closeTransport(tr))
 	}
 	if n.raft, err = newRaft(conf, n.fsm, cache, stable, n.st.Snapshots, tr); err != nil {
+		// Raft's text has lost the type of what the log said.
+		if cause := n.failure.get(); cause != nil {
+			err = fmt.Errorf("start raft: %w", cause)
+		}
 		return errors.Join(err, closeTransport(tr))
 	}
 	n.logs.running.Store(true)
