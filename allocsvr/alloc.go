@@ -39,12 +39,12 @@ func (s *Server) allocate(ctx context.Context, w *world, asks []ask, out []answe
 // is in hand, so a process that was paused before this line serves nothing.
 func (s *Server) pass(w *world, asks []ask, out []answer) (cold []int) {
 	defer s.arena.Guard().Enter().Exit()
-	alive := s.session.Alive()
+	alive, ours := s.session.Alive(), w.ranges.Load()
 	var behind keySet // keys of asks in cold: a later ask of one waits its turn
 	for i := range asks {
 		a := &asks[i]
 		sec := w.section(a.key)
-		if len(cold) > 0 && behind.has(a.key) || !sec.open.Load() {
+		if len(cold) > 0 && behind.has(a.key) || !sec.open.Load() || !ours.has(a.key) {
 			cold = append(cold, i)
 			behind.add(a.key, len(asks))
 			continue

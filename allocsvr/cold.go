@@ -73,14 +73,14 @@ func (s *Server) allocateCold(ctx context.Context, w *world, asks []ask, out []a
 // knows of keys with an undeclared hole and of keys at the end of their numbers.
 func (s *Server) passCold(w *world, asks []ask, out []answer, todo []int) (rest []int) {
 	defer s.arena.Guard().Enter().Exit()
-	alive := s.session.Alive()
+	alive, ours := s.session.Alive(), w.ranges.Load()
 	var behind keySet
 	rest = todo[:0]
 	for _, i := range todo {
 		a := &asks[i]
 		sec := w.section(a.key)
 		switch {
-		case len(rest) > 0 && behind.has(a.key) || !sec.open.Load():
+		case len(rest) > 0 && behind.has(a.key) || !sec.open.Load() || !ours.has(a.key):
 		case !alive:
 			out[i].fail = errLeaseExpired
 			continue
@@ -174,9 +174,8 @@ func (s *Server) want(w *world, a ask, handOver time.Time) (await, *Failure) {
 	news := s.news.wait() // before looking, so that no change is missed
 	sec.mu.Lock()
 	defer sec.mu.Unlock()
-	if !sec.servingAt(w, sec.epoch) {
-		fail := s.notOwner(w, sec)
-		if fail.Owner != "" || w.lost.Load() || !s.changesHands(w, sec) || !time.Now().Before(handOver) {
+	if ours := w.ranges.Load(); !sec.servingAt(w, sec.epoch) || !ours.has(a.key) {
+		if fail := s.notOwner(w, sec, a.key); fail.Owner != "" || !s.changesHands(w, sec) || !time.Now().Before(handOver) {
 			return await{}, fail
 		}
 		return await{news: news, until: handOver}, nil
@@ -229,31 +228,32 @@ func (s *Server) prefetch(w *world, sec *section, k ids.Key) {
 	s.count.prefetches.Add(1)
 }
 
-// notOwner says where the section's keys are served instead.
-func (s *Server) notOwner(w *world, sec *section) *Failure {
-	set := s.hub.Load().Set(w.set)
-	if set == nil || int(sec.no) >= len(set.Sections) {
-		return errNotOwner
-	}
-	at := set.Sections[sec.no]
-	n := set.Node(at.Owner)
-	if n == nil || at.Owner == w.session {
+// notOwner says where the key is served instead.
+func (s *Server) notOwner(w *world, sec *section, k ids.Key) *Failure {
+	r, err := s.hub.Load().Lookup(k)
+	switch {
+	case err != nil:
+		return failf(seqpb.Code_CODE_NOT_OWNER, "%v", err)
+	case !r.Owned() || r.Owner.Session == w.session:
 		return errNotOwner
 	}
 	return &Failure{
-		Code: seqpb.Code_CODE_NOT_OWNER, Owner: n.Addr, Epoch: at.Epoch,
-		Message: "the key's section is served by " + n.ID,
+		Code: seqpb.Code_CODE_NOT_OWNER, Owner: r.Owner.Addr, Epoch: r.Epoch,
+		Message: "the key is served by " + r.Owner.ID + " of set " + r.Set,
 	}
 }
 
-// changesHands: the section is about to be ours, or about to be someone else's.
-// It needs sec.mu.
+// changesHands: the section is about to be ours, or about to be someone else's,
+// so that waiting a little is better than being sent away. It needs sec.mu.
 func (s *Server) changesHands(w *world, sec *section) bool {
+	if w.lost.Load() {
+		return false
+	}
 	if sec.phase == closing {
 		return true
 	}
 	set := s.hub.Load().Set(w.set)
-	return set != nil && int(sec.no) < len(set.Sections) && set.Sections[sec.no].Owner == w.session
+	return set == nil || int(sec.no) < len(set.Sections) && set.Sections[sec.no].Owner == w.session
 }
 
 func ensureFailure(err error) *Failure {

@@ -94,7 +94,7 @@ func (s *Server) pauseRead(ctx context.Context, news <-chan struct{}, d time.Dur
 // the rest where that still counts; it lists what remains. nil todo is all.
 func (s *Server) readHeld(w *world, keys []reading, todo []int, checked bool) (rest []int) {
 	defer s.arena.Guard().Enter().Exit()
-	alive := s.session.Alive()
+	alive, ours := s.session.Alive(), w.ranges.Load()
 	n := len(todo)
 	if todo == nil {
 		n = len(keys)
@@ -108,7 +108,7 @@ func (s *Server) readHeld(w *world, keys []reading, todo []int, checked bool) (r
 		}
 		r := &keys[i]
 		sec := w.section(r.key)
-		if !sec.open.Load() {
+		if !sec.open.Load() || !ours.has(r.key) {
 			rest = append(rest, i) // stillOurs says what of it
 			continue
 		}
@@ -139,15 +139,16 @@ func (s *Server) readHeld(w *world, keys []reading, todo []int, checked bool) (r
 // changing hands have epoch 0.
 func (s *Server) stillOurs(w *world, keys []reading, todo []int, handOver time.Time) (rest []int) {
 	rest = todo[:0]
+	ours := w.ranges.Load()
 	for _, i := range todo {
 		r := &keys[i]
 		sec := w.section(r.key)
 		sec.mu.Lock()
 		r.epoch = 0
-		if sec.servingAt(w, sec.epoch) {
+		if sec.servingAt(w, sec.epoch) && ours.has(r.key) {
 			r.epoch = sec.epoch
 			rest = append(rest, i)
-		} else if fail := s.notOwner(w, sec); fail.Owner != "" || w.lost.Load() || !s.changesHands(w, sec) || !time.Now().Before(handOver) {
+		} else if fail := s.notOwner(w, sec, r.key); fail.Owner != "" || !s.changesHands(w, sec) || !time.Now().Before(handOver) {
 			r.fail = fail
 		} else {
 			rest = append(rest, i)

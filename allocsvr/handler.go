@@ -54,6 +54,9 @@ func (h handler) Welcomed(w *seqpb.Welcome) error {
 	}
 	s.previous = arena.Identity{}
 	world := newWorld(w.ClusterId, w.Set, id.Session, spaces, w.Sections)
+	if t := s.hub.Load(); t.Known() && t.ClusterID == w.ClusterId {
+		world.ranges.Store(rangesOf(t, w.Set))
+	}
 	world.keeper = newKeeper(s, world)
 	s.world.Store(world)
 	s.news.ring()
@@ -87,6 +90,9 @@ func (h handler) Routed(pb *seqpb.RouteTable) {
 	if err != nil {
 		s.log.Error("routes not taken", zap.Error(err))
 		return
+	}
+	if w := s.world.Load(); w != nil {
+		w.ranges.Store(rangesOf(s.hub.Load(), w.set))
 	}
 	s.news.ring()
 }

@@ -20,6 +20,14 @@ type Result struct {
 // Prev is the number before First.
 func (r Result) Prev() ids.Seq { return r.First - 1 }
 
+// Spaces are the cluster's; none while they are not known yet.
+func (s *Server) Spaces() []ids.Space {
+	if w := s.world.Load(); w != nil {
+		return w.spaces
+	}
+	return s.hub.Load().Spaces
+}
+
 // Space finds a space of keys by its name.
 func (s *Server) Space(name string) (ids.Space, error) {
 	w, err := s.present()

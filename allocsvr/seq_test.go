@@ -114,6 +114,32 @@ func TestACallerThatIsBehindGetsTheRoutesItLacks(t *testing.T) {
 	})
 }
 
+// Two Sets must never serve one key, whatever sections they own.
+func TestAKeyOfAnotherSetIsNotServedThoughItsSectionIsOurs(t *testing.T) {
+	inRig(t, auto, func(r *rig) {
+		a := r.boot("a1")
+		a.wantNext(t, uid(5000), 1)
+		pb, err := a.GetRoutes(context.Background(), &seqpb.RoutesRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pb.MapVersion++
+		pb.Sets[0].Ranges = []*seqpb.Range{{Space: 1, Last: 999}, {Space: 2, Last: 1<<64 - 1}}
+		pb.Sets = append(pb.Sets, &seqpb.SetRoutes{
+			Name: "s2", Version: 1, Sections: 1, Ranges: []*seqpb.Range{{Space: 1, Lo: 1000, Last: 1<<32 - 1}},
+			Owner: []uint64{9}, Epoch: []uint64{4}, Nodes: []*seqpb.AllocNode{{Session: 9, Id: "z1", Addr: "z1:1"}},
+		})
+		handler{a.Server}.Routed(pb)
+		a.wantNext(t, uid(999), 1)
+		if f := a.wantFailure(t, uid(5000), seqpb.Code_CODE_NOT_OWNER); f.Owner != "z1:1" || f.Epoch != 4 {
+			t.Errorf("hint %+v", f)
+		}
+		if _, err := a.CurrentOne(context.Background(), uid(5000)); wire.CodeOf(err) != seqpb.Code_CODE_NOT_OWNER {
+			t.Errorf("read: %v", err)
+		}
+	})
+}
+
 // watcher is a WatchRoutes stream whose consumer takes when it is told to.
 type watcher struct {
 	streaming.Stream

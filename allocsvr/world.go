@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/seqsvr/seqsvr/internal/ids"
+	"github.com/seqsvr/seqsvr/router"
 )
 
 // world is everything that belongs to one session. A new session is a new
@@ -19,6 +20,9 @@ type world struct {
 	keeper    *keeper
 	// lost is set, for good, before anything of the world is dropped.
 	lost atomic.Bool
+	// ranges is the newest table known to say which positions the Set owns; nil
+	// while none does, then nothing is served.
+	ranges atomic.Pointer[ranges]
 	// told: a directive has been carried out, so that "owns nothing" is knowledge.
 	told atomic.Bool
 }
@@ -40,6 +44,34 @@ func (w *world) space(name string) (ids.Space, bool) {
 		}
 	}
 	return ids.Space{}, false
+}
+
+// ranges is what the Set map says of one Set.
+type ranges struct {
+	table *router.Table
+	set   string
+	// whole: every position of every space is the Set's, so that no key needs a look.
+	whole bool
+}
+
+func rangesOf(t *router.Table, set string) *ranges {
+	r := &ranges{table: t, set: set, whole: true}
+	for _, e := range t.Map.Entries {
+		r.whole = r.whole && e.Set == set
+	}
+	return r
+}
+
+// has tells whether the key is one of the Set's. Two Sets must never serve one key.
+func (r *ranges) has(k ids.Key) bool {
+	if r == nil {
+		return false
+	}
+	if r.whole {
+		return true
+	}
+	set, ok := r.table.Map.Lookup(k.Space, k.Position())
+	return ok && set == r.set
 }
 
 // phase of a section's life here: absent → serving → closing → absent.

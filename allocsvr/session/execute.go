@@ -45,9 +45,9 @@ func (s *Session) await(ctx context.Context) (*link, error) {
 	}
 }
 
-// call bounds ctx by the life of the link.
+// call bounds ctx by the life of the link, and by its patience.
 func (l *link) call(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithTimeout(ctx, l.patience)
 	stop := context.AfterFunc(l.ctx, cancel)
 	return ctx, func() { stop(); cancel() }
 }

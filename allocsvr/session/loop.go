@@ -78,6 +78,8 @@ type link struct {
 	addr string
 	conn StoreConn
 	gen  uint64
+	// patience bounds one call: an answer may be lost without the stream noticing.
+	patience time.Duration
 	// ctx ends when the stream is given up, and with it every call on the link.
 	ctx context.Context
 }
@@ -309,7 +311,7 @@ func (l *loop) welcomed(a welcomed) bool {
 	l.s.mu.Lock()
 	l.s.seq = max(l.s.seq, ids.BatchSeq(w.BatchSeq))
 	l.s.mu.Unlock()
-	l.s.setLink(&link{id: l.m.id, addr: a.addr, conn: l.cur.conn, gen: a.gen, ctx: l.cur.ctx})
+	l.s.setLink(&link{id: l.m.id, addr: a.addr, conn: l.cur.conn, gen: a.gen, patience: l.m.ttl, ctx: l.cur.ctx})
 	return true
 }
 

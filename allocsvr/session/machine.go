@@ -112,6 +112,10 @@ type machine struct {
 
 	id      Identity // Session 0: register
 	leaving string   // why; empty while not leaving
+	// known: this process was welcomed before, so id is not only what an arena said.
+	known bool
+	// anew: greet the present store as a process without a past.
+	anew bool
 
 	phase phase
 	// gen numbers the streams; events of any other than the present one are late and ignored.
@@ -195,6 +199,7 @@ func (m *machine) try(now time.Duration) []action {
 	}
 	addr := m.hint
 	m.hint = ""
+	m.anew = m.anew && addr == m.addr
 	if addr == "" {
 		addr = m.stores[m.next%len(m.stores)]
 		m.next++
@@ -220,17 +225,20 @@ func (m *machine) opened(gen uint64) []action {
 		return nil
 	}
 	m.phase = greeting
-	p := &m.peer
+	p, id := &m.peer, m.id
+	if m.anew {
+		id = Identity{}
+	}
 	return []action{send{gen: gen, up: &seqpb.SessionUp{Hello: &seqpb.Hello{
 		Protocol:          Protocol,
 		Cluster:           p.Cluster,
-		ClusterId:         m.id.ClusterID,
+		ClusterId:         id.ClusterID,
 		Node:              p.Node,
 		Addr:              p.Addr,
 		RedisAddr:         p.RedisAddr,
 		HttpAddr:          p.HTTPAddr,
-		ResumeSession:     uint64(m.id.Session),
-		ResumeIncarnation: uint32(m.id.Incarnation),
+		ResumeSession:     uint64(id.Session),
+		ResumeIncarnation: uint32(id.Incarnation),
 		Version:           p.Version,
 	}}}}
 }
@@ -316,12 +324,13 @@ func (m *machine) welcome(now time.Duration, w *seqpb.Welcome) []action {
 	if m.id.Session != 0 && ids.SessionID(w.Session) != m.id.Session {
 		reason := w.NotResumed
 		if reason == "" {
-			reason = fmt.Sprintf("store %s gave another session", m.addr)
+			reason = fmt.Sprintf("store %s knows nothing of it", m.addr)
 		}
 		out = append(out, m.lose(reason)...)
 	}
 	m.id = Identity{ClusterID: w.ClusterId, Session: ids.SessionID(w.Session), Incarnation: ids.Incarnation(w.Incarnation)}
 	m.phase = attached
+	m.known, m.anew = true, false
 	m.tries, m.rests, m.timeouts = 0, 0, 0
 	m.directive = 0
 	m.unacked = nil
@@ -394,6 +403,13 @@ func (m *machine) refusal(now time.Duration, r *seqpb.Refusal) []action {
 		m.hint = m.addr // it leads; register there
 		return append(out, m.leaveStream(now)...)
 	case seqpb.RefusalCode_REFUSAL_WRONG_CLUSTER, seqpb.RefusalCode_REFUSAL_WRONG_VERSION, seqpb.RefusalCode_REFUSAL_INVALID:
+		if r.Code == seqpb.RefusalCode_REFUSAL_WRONG_CLUSTER && !m.known && !m.anew && m.id.ClusterID != "" {
+			// What the arena says may be of a cluster that was founded anew, or
+			// restored, under the same name. This store will tell, if it is asked
+			// without it. If it refuses again, the arena is kept for the others.
+			m.anew, m.hint = true, m.addr
+			return m.leaveStream(now)
+		}
 		out := []action{refused{err: &RefusedError{Addr: m.addr, Code: r.Code, Message: r.Message}}}
 		return append(out, m.leaveStream(now)...)
 	}

@@ -276,6 +276,25 @@ func TestAnotherClusterIsReportedAndTriedAgain(t *testing.T) {
 	p.expect(p.refuse(seqpb.RefusalCode_REFUSAL_WRONG_CLUSTER, ""), "refused, disconnect, connect s2")
 }
 
+func TestAnArenaOfAClusterThatWasFoundedAnewIsLeftBehind(t *testing.T) {
+	wrong := seqpb.RefusalCode_REFUSAL_WRONG_CLUSTER
+	p := newPlay(t, Identity{ClusterID: "old", Session: 7, Incarnation: 3})
+	p.m.start(p.now)
+	p.expect(p.opened(), "hello 7/3")
+	p.expect(p.refuse(wrong, ""), "disconnect, connect s1")
+	p.expect(p.opened(), "hello 0/0")
+	// This store is of quite another cluster, so the arena is not given up for it.
+	p.expect(p.refuse(wrong, ""), "refused, disconnect, connect s2")
+	p.expect(p.opened(), "hello 7/3")
+	p.expect(p.refuse(wrong, ""), "disconnect, connect s2")
+	p.expect(p.opened(), "hello 0/0")
+	p.expect(p.welcome(1, 1), "lost, leased, welcomed, beat 1")
+	// A process that has served does not change its cluster.
+	p.broken()
+	p.expect(p.opened(), "hello 1/1")
+	p.expect(p.refuse(wrong, ""), "refused, disconnect, connect s1")
+}
+
 func TestAMalformedWelcomeIsNoWelcome(t *testing.T) {
 	p := newPlay(t, Identity{})
 	p.m.start(p.now)
