@@ -58,11 +58,28 @@ func (p *slotPool) take(d dirEntry) (slot uint32, mem *page, err error) {
 		p.fresh++
 		mem = p.at(slot)
 	}
+	p.write(slot, d)
+	p.used++
+	return slot, mem, nil
+}
+
+// write notes in the directory what a zeroed slot holds.
+func (p *slotPool) write(slot uint32, d dirEntry) {
 	e := p.entry(slot)
 	e[0].Store(d.no)
 	e[1].Store(d.word(slot))
-	p.used++
-	return slot, mem, nil
+}
+
+// renew empties a slot in use that nobody is reading, and gives it to another holder.
+func (p *slotPool) renew(slot uint32, d dirEntry) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.entry(slot)[1].Store(0)
+	mem := p.at(slot)
+	for i := range mem {
+		mem[i].Store(0)
+	}
+	p.write(slot, d)
 }
 
 func (p *slotPool) settle() {

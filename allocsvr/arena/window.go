@@ -1,6 +1,7 @@
 package arena
 
 import (
+	"slices"
 	"sync/atomic"
 
 	"github.com/seqsvr/seqsvr/internal/ids"
@@ -55,17 +56,8 @@ func (a *Arena) GivePage(p *Page) {
 	if err != nil {
 		return
 	}
-	sec.mu.Lock()
-	defer sec.mu.Unlock()
-	if sec.life.Load() != p.life {
-		return
-	}
-	for i, q := range sec.records {
-		if q == p {
-			sec.records = append(sec.records[:i], sec.records[i+1:]...)
-			m.pool.give(p.slot)
-			return
-		}
+	if sec.dropRecords(p) {
+		m.pool.give(p.slot)
 	}
 }
 
@@ -77,7 +69,7 @@ func (a *Arena) Pages(s ids.Section) (pages []*Page, life uint64) {
 	}
 	sec.mu.Lock()
 	defer sec.mu.Unlock()
-	return append([]*Page(nil), sec.records...), sec.life.Load()
+	return slices.Clone(sec.records), sec.life.Load()
 }
 
 func sinceSalt(s ids.Section) uint64 { return uint64(s)*mulLo + mulSpace }
@@ -110,4 +102,43 @@ func (a *Arena) OnAdopt(resumed func(sections uint32), commit func(Intent) error
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.resumed, a.commit = resumed, commit
+}
+
+// MovePage empties a page and gives it to another section (or the same one anew),
+// for users who are short of pages. The old *Page must not be used any more, and
+// nobody may be using its memory. nil: it was gone already.
+func (a *Arena) MovePage(p *Page, to ids.Section) *Page {
+	from, m, err := a.section(p.section)
+	if err != nil {
+		return nil
+	}
+	dest, _, err := a.section(to)
+	if err != nil {
+		return nil
+	}
+	if !from.dropRecords(p) {
+		return nil
+	}
+	dest.mu.Lock()
+	defer dest.mu.Unlock()
+	if epoch, _ := dest.state(); epoch == 0 {
+		m.pool.give(p.slot)
+		return nil
+	}
+	m.pool.renew(p.slot, dirEntry{kind: kindRecords, no: uint64(to)})
+	q := &Page{Words: p.Words, section: to, slot: p.slot, life: dest.life.Load()}
+	dest.records = append(dest.records, q)
+	return q
+}
+
+// dropRecords takes a page out of the section's list, if it is still there.
+func (s *section) dropRecords(p *Page) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := slices.Index(s.records, p)
+	if i < 0 || s.life.Load() != p.life {
+		return false
+	}
+	s.records = slices.Delete(s.records, i, i+1)
+	return true
 }
