@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/seqsvr/seqsvr/allocsvr/arena"
+	"github.com/seqsvr/seqsvr/allocsvr/dedupe"
 	"github.com/seqsvr/seqsvr/internal/ids"
 )
 
@@ -13,6 +14,9 @@ import (
 type ask struct {
 	key ids.Key
 	n   uint32
+	// id of the request, if it has one; then token is the right to carry it out.
+	id    *[requestIDBytes]byte
+	token *dedupe.Token
 }
 
 // answer to an ask. Exactly one of first and fail is set.
@@ -20,6 +24,7 @@ type answer struct {
 	first ids.Seq
 	// holeFrom..holeTo may never have been issued; holeTo is first−1, or 0 for no hole.
 	holeFrom, holeTo ids.Seq
+	replayed         bool
 	fail             *Failure
 }
 
@@ -68,7 +73,11 @@ func (s *Server) take(w *world, sec *section, a *ask, out *answer) bool {
 	if !ok {
 		return false
 	}
-	first, left, r := cell.Take(uint64(a.n))
+	first, left, r, fail := a.takeNoted(cell)
+	if fail != nil {
+		out.fail = fail
+		return true
+	}
 	if r != arena.TakeOK {
 		return false
 	}

@@ -2,6 +2,7 @@ package allocsvr
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -122,8 +123,8 @@ func TestALeaseThatEndsDuringAWaitServesNothing(t *testing.T) {
 		a.net.Cut(true)
 		time.Sleep(2 * time.Second)
 		raising.Done(state.OpResult{Floor: 0, Bound: 100}, nil)
-		if f, ok := (<-done).(*Failure); !ok || f.Code != seqpb.Code_CODE_LEASE_EXPIRED {
-			t.Errorf("got %v, want lease expired", f)
+		if err := <-done; failureOf(err).Code != seqpb.Code_CODE_LEASE_EXPIRED {
+			t.Errorf("got %v, want lease expired", err)
 		}
 	})
 }
@@ -215,7 +216,7 @@ func TestTheLastNumberIsReachedAndNotPassed(t *testing.T) {
 		if res := a.take(t, uid(1), 140); res.First != ids.MaxSeq-149 || res.HoleFrom != 1 || res.HoleTo != ids.MaxSeq-150 {
 			t.Fatalf("got %+v", res)
 		}
-		if _, err := a.AllocOne(context.Background(), uid(1), 11, nil); err != errExhausted {
+		if _, err := a.AllocOne(context.Background(), uid(1), 11, nil); !errors.Is(err, errExhausted) {
 			t.Errorf("11 of the last 10: %v", err)
 		}
 		for want := ids.MaxSeq - 9; want <= ids.MaxSeq; want++ {

@@ -123,7 +123,11 @@ func (s *Server) takeFirst(w *world, sec *section, a *ask, out *answer) bool {
 		}
 		return false
 	}
-	first := cell.ExtendTake(h.floor, h.bound, uint64(n))
+	first, fail := a.extendTakeNoted(cell, h.floor, h.bound)
+	if fail != nil {
+		out.fail = fail
+		return true
+	}
 	if first == 0 {
 		return false
 	}

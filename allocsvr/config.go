@@ -43,6 +43,11 @@ type Config struct {
 	// Step is how many numbers a raise asks for; Policy replaces it if set.
 	Step   ids.Seq
 	Policy raise.StepPolicy
+	// Window is how long request ids are remembered, Windows for single spaces;
+	// WindowEntriesMax bounds how many. See dedupe.Options for the defaults.
+	Window           time.Duration
+	Windows          map[ids.SpaceID]time.Duration
+	WindowEntriesMax int
 	// MaxN is the most numbers of one key in one request.
 	MaxN uint32
 	// MaxBatchKeys is the most keys in one request.
@@ -110,7 +115,7 @@ func (c *Config) setDefaults() error {
 	orDefault(&c.StopLinger, DefaultStopLinger)
 	orDefault(&c.StopTimeout, DefaultStopTimeout)
 	if c.Step > ids.MaxSeq {
-		errs = append(errs, fmt.Errorf("Step %d is above %d", c.Step, ids.MaxSeq))
+		errs = append(errs, fmt.Errorf("a Step of %d is above %d", c.Step, ids.MaxSeq))
 	}
 	if c.Policy == nil {
 		c.Policy = raise.Fixed(c.Step)

@@ -91,7 +91,7 @@ func TestNoCallFailsWhileSectionsMoveBackAndForth(t *testing.T) {
 					default:
 					}
 					res, err := at.AllocOne(context.Background(), k, 1, nil)
-					if f, ok := err.(*Failure); ok && f.Code == seqpb.Code_CODE_NOT_OWNER && f.Owner != "" {
+					if f := failureOf(err); f.Code == seqpb.Code_CODE_NOT_OWNER && f.Owner != "" {
 						at = map[string]*node{"a1:1": a, "b1:1": b}[f.Owner]
 						continue
 					}

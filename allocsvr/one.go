@@ -45,7 +45,7 @@ func (s *Server) Space(name string) (ids.Space, error) {
 // callers in this process. The error is a *Failure, or a *wire.Refused when the
 // call was wrong or the node does not serve at all. It waits at most until ctx's
 // deadline, or Config.MaxWait.
-func (s *Server) AllocOne(ctx context.Context, key ids.Key, n uint32, requestID *[16]byte) (Result, error) {
+func (s *Server) AllocOne(ctx context.Context, key ids.Key, n uint32, requestID *[requestIDBytes]byte) (Result, error) {
 	w, err := s.present()
 	if err != nil {
 		return Result{}, err
@@ -56,12 +56,17 @@ func (s *Server) AllocOne(ctx context.Context, key ids.Key, n uint32, requestID 
 	if !w.knows(key) {
 		return Result{}, wire.Refusef(seqpb.Code_CODE_INVALID_ARGUMENT, "there is no space %d", key.Space)
 	}
-	asks, out := [1]ask{{key: key, n: n}}, [1]answer{}
-	s.allocate(ctx, w, asks[:], out[:], s.cfg.MaxWait)
-	if out[0].fail != nil {
-		return Result{}, out[0].fail
+	asks, out := [1]ask{{key: key, n: n, id: requestID}}, [1]answer{}
+	if requestID != nil {
+		s.allocateIdentified(ctx, w, asks[:], out[:], s.cfg.MaxWait)
+	} else {
+		s.allocate(ctx, w, asks[:], out[:], s.cfg.MaxWait)
 	}
-	return Result{First: out[0].first, Count: n, HoleFrom: out[0].holeFrom, HoleTo: out[0].holeTo}, nil
+	o := &out[0]
+	if o.fail != nil {
+		return Result{}, o.fail
+	}
+	return Result{First: o.first, Count: n, HoleFrom: o.holeFrom, HoleTo: o.holeTo, Replayed: o.replayed}, nil
 }
 
 // CurrentOne reads the last number issued of one key; see AllocOne for errors.

@@ -2,6 +2,7 @@ package allocsvr
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -96,11 +97,20 @@ func (n *node) wantNext(t *testing.T, k ids.Key, want ids.Seq) {
 func (n *node) wantFailure(t *testing.T, k ids.Key, code seqpb.Code) *Failure {
 	t.Helper()
 	r, err := n.AllocOne(context.Background(), k, 1, nil)
-	f, ok := err.(*Failure)
-	if !ok || f.Code != code {
+	f := failureOf(err)
+	if f.Code != code {
 		t.Fatalf("%s: key %v: got %+v, %v; want %v", n.name, k, r, err, code)
 	}
 	return f
+}
+
+// failureOf is the Failure in err; without one, an empty one.
+func failureOf(err error) *Failure {
+	var f *Failure
+	if errors.As(err, &f) {
+		return f
+	}
+	return &Failure{}
 }
 
 func (n *node) wantCurrent(t *testing.T, k ids.Key, want ids.Seq) {

@@ -51,8 +51,12 @@ func (s *Server) Alloc(ctx context.Context, req *seqpb.AllocRequest) (*seqpb.All
 		return nil, err
 	}
 	out := make([]answer, len(asks))
-	s.allocate(ctx, w, asks, out, s.patience(req.TimeoutMs))
 	rep := &seqpb.AllocReply{First: make([]uint64, len(out))}
+	if len(req.RequestIds) > 0 {
+		rep.WindowSinceMs = s.allocateIdentified(ctx, w, asks, out, s.patience(req.TimeoutMs))
+	} else {
+		s.allocate(ctx, w, asks, out, s.patience(req.TimeoutMs))
+	}
 	for i := range out {
 		o := &out[i]
 		if o.fail != nil {
@@ -60,6 +64,9 @@ func (s *Server) Alloc(ctx context.Context, req *seqpb.AllocRequest) (*seqpb.All
 			continue
 		}
 		rep.First[i] = uint64(o.first)
+		if o.replayed {
+			rep.Replayed = append(rep.Replayed, uint32(i))
+		}
 		if o.holeTo != 0 {
 			rep.Discontinuities = append(rep.Discontinuities, &seqpb.Discontinuity{Index: uint32(i), From: uint64(o.holeFrom), To: uint64(o.holeTo)})
 		}
@@ -79,14 +86,18 @@ func (s *Server) parseAlloc(w *world, req *seqpb.AllocRequest) ([]ask, error) {
 	if len(req.RequestIds) != 0 && len(req.RequestIds) != len(keys) {
 		return nil, invalid("%d request ids for %d keys: give one each, or none", len(req.RequestIds), len(keys))
 	}
+	asks := make([]ask, len(keys))
 	for i, id := range req.RequestIds {
-		if len(id) != 0 && len(id) != requestIDBytes {
+		switch len(id) {
+		case 0:
+		case requestIDBytes:
+			asks[i].id = (*[requestIDBytes]byte)(id)
+		default:
 			return nil, invalid("request id %d has %d bytes, want 0 or %d", i, len(id), requestIDBytes)
 		}
 	}
-	asks := make([]ask, len(keys))
 	for i, k := range keys {
-		asks[i] = ask{key: k, n: 1}
+		asks[i].key, asks[i].n = k, 1
 		if len(req.Counts) != 0 {
 			if asks[i].n = req.Counts[i]; asks[i].n == 0 || asks[i].n > s.cfg.MaxN {
 				return nil, invalid("count %d of key %d is outside [1, %d]", asks[i].n, i, s.cfg.MaxN)

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/seqsvr/seqsvr/allocsvr/arena"
+	"github.com/seqsvr/seqsvr/allocsvr/dedupe"
 	"github.com/seqsvr/seqsvr/allocsvr/raise"
 	"github.com/seqsvr/seqsvr/allocsvr/session"
 	"github.com/seqsvr/seqsvr/internal/lease"
@@ -27,6 +28,7 @@ type Server struct {
 	arena   *arena.Arena
 	session *session.Session
 	queue   *raise.Queue
+	window  *dedupe.Table
 	hub     *router.Hub
 	// world is nil until the first Welcome. It is replaced by the session's goroutine only.
 	world atomic.Pointer[world]
@@ -81,6 +83,7 @@ func Start(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("allocsvr %s: %w", cfg.Node, err)
 	}
+	s.window = dedupe.New(dedupe.Options{Arena: s.arena, EntriesMax: cfg.WindowEntriesMax, Window: cfg.Window, Windows: cfg.Windows, Logger: log})
 	s.previous, err = s.arena.Previous()
 	if err != nil {
 		s.previous = arena.Identity{}
@@ -167,21 +170,14 @@ func (s *Server) closed() bool {
 // which the next process resumes; that is the error it returns then.
 func (s *Server) Stop(ctx context.Context) error {
 	s.leaving.Store(true)
-	var err error
-	if s.world.Load() != nil {
-		s.session.Leave("stop")
-		err = s.awaitGoodbye(ctx)
-	} else {
-		err = errNeverServed
+	if s.world.Load() == nil {
+		// Nothing was served. What a process before this one left stays in the arena.
+		return s.shutdown(false)
 	}
-	left := err == nil
-	if err == errNeverServed {
-		err = nil
-	}
-	return errors.Join(err, s.shutdown(left))
+	s.session.Leave("stop")
+	err := s.awaitGoodbye(ctx)
+	return errors.Join(err, s.shutdown(err == nil))
 }
-
-var errNeverServed = errors.New("there is nothing to hand back")
 
 func (s *Server) awaitGoodbye(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.StopTimeout)
