@@ -25,21 +25,11 @@ type realGroup struct {
 	tune  func(*Config)
 }
 
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 func newRealGroup(t *testing.T, n int, tune func(*Config)) *realGroup {
 	g := &realGroup{t: t, dirs: map[string]string{}, nodes: map[string]*Node{}, tune: tune}
 	for i := range n {
 		id := nodeID(i)
-		g.peers = append(g.peers, state.StoreNode{ID: id, RaftAddr: freeAddr(t), RPCAddr: rpcAddr(id)})
+		g.peers = append(g.peers, state.StoreNode{ID: id, RaftAddr: listenFree(t), RPCAddr: rpcAddr(id)})
 		g.dirs[id] = t.TempDir()
 	}
 	for _, p := range g.peers {
@@ -57,6 +47,7 @@ func (g *realGroup) config(id string) Config {
 	cfg := Config{
 		ID: id, Cluster: testCluster, Set: testSet, Peers: g.peers, Bootstrap: true, Sections: 16,
 		RaftTimeout: 200 * time.Millisecond, Logger: testLogger(g.t),
+		LeaseTTL: time.Hour, // the writer sends no heartbeats
 	}
 	for _, p := range g.peers {
 		if p.ID == id {
@@ -485,4 +476,14 @@ func TestADamagedLogEntryIsNoticedAtTheStart(t *testing.T) {
 	if _, err := g.start("n1"); !errors.As(err, new(*disk.CorruptError)) {
 		t.Fatalf("started: %v", err)
 	}
+}
+
+func listenFree(b testing.TB) string {
+	b.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
 }

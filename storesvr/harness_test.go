@@ -489,6 +489,6 @@ func metaOf(t *testing.T, n *Node) state.Meta {
 	return m
 }
 
-func idsSection[T ~uint32](v T) ids.Section { return ids.Section(v) }
-func idsBatch(v uint64) ids.BatchSeq        { return ids.BatchSeq(v) }
-func idsSeq(v uint64) ids.Seq               { return ids.Seq(v) }
+func idsSection[T ~uint32 | ~int](v T) ids.Section { return ids.Section(v) }
+func idsBatch(v uint64) ids.BatchSeq               { return ids.BatchSeq(v) }
+func idsSeq(v uint64) ids.Seq                      { return ids.Seq(v) }

@@ -3,6 +3,7 @@ package storesvr
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -200,6 +201,8 @@ func (l *leadership) decide() (d decision, next time.Duration, err error) {
 	next = balanceEvery
 	err = l.n.fsm.read(func(st *state.State) {
 		live := leaseSessions(&st.Meta)
+		// One whose Hello is being answered is about to be heard from.
+		live = slices.DeleteFunc(live, func(s lease.Session) bool { return l.greeting[st.Meta.Sessions[s.ID].Node] })
 		s := situation{
 			now: now, meta: &st.Meta, expired: l.book.Expired(now, live),
 			attached: l.attached(), loads: l.loads, moves: l.moves, movedAt: l.movedAt,

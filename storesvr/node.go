@@ -164,7 +164,9 @@ func (n *Node) raftConfig() *raft.Config {
 	c.LocalID = raft.ServerID(n.cfg.ID)
 	c.HeartbeatTimeout = n.cfg.RaftTimeout
 	c.ElectionTimeout = n.cfg.RaftTimeout
-	c.LeaderLeaseTimeout = n.cfg.RaftTimeout * 2 / 3
+	// The longest that Raft allows: what rests on leadership is verified each
+	// time, so a short lease would only make a busy machine lose its leader.
+	c.LeaderLeaseTimeout = n.cfg.RaftTimeout
 	c.CommitTimeout = raftCommitTimeout
 	c.MaxAppendEntries = raftMaxAppendEntries
 	c.BatchApplyCh = true
