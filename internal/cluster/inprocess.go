@@ -63,8 +63,10 @@ type member[N interface {
 }] struct {
 	id      string
 	rpcAddr string
-	node    N
-	running bool
+	// redisAddr and httpAddr of an AllocSvr; "" for none.
+	redisAddr, httpAddr string
+	node                N
+	running             bool
 }
 
 // raftBook has where the stores listen for Raft now. In the Raft configuration
@@ -249,8 +251,18 @@ func (c *Cluster) startAlloc(m *member[*node.Alloc], redis, http string) (err er
 	if err != nil {
 		return err
 	}
-	m.node, m.running, m.rpcAddr = n, true, cfg.Addr
+	m.node, m.running = n, true
+	m.rpcAddr, m.redisAddr, m.httpAddr = cfg.Addr, cfg.RedisAddr, cfg.HTTPAddr
 	return nil
+}
+
+// Endpoints are where a node is reached; "" for what it does not serve.
+type Endpoints struct{ RPC, Redis, HTTP string }
+
+// Endpoints of the first AllocSvr, the one that Options speak of.
+func (c *Cluster) Endpoints() Endpoints {
+	m := c.allocs[0]
+	return Endpoints{RPC: m.rpcAddr, Redis: m.redisAddr, HTTP: m.httpAddr}
 }
 
 // reachable is how others in this machine reach a listener; "" for none.

@@ -44,18 +44,17 @@ func logAt(level zapcore.Level, format string, v []any) {
 	if l == nil {
 		return
 	}
+	text := fmt.Sprint(v...)
+	if format != "" {
+		text = fmt.Sprintf(format, v...)
+	}
 	for _, prefix := range everyday {
-		if strings.HasPrefix(format, prefix) && !strings.Contains(format, "panic") {
+		if strings.HasPrefix(text, prefix) && !strings.Contains(text, "panic") {
 			level = zapcore.DebugLevel
 			break
 		}
 	}
-	if ce := l.Check(level, ""); ce != nil {
-		if format == "" {
-			ce.Message = fmt.Sprint(v...)
-		} else {
-			ce.Message = fmt.Sprintf(format, v...)
-		}
+	if ce := l.Check(level, text); ce != nil {
 		ce.Write()
 	}
 }

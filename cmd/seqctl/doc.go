@@ -1,0 +1,2 @@
+// Command seqctl administers a cluster and makes one-off calls.
+package main

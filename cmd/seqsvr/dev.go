@@ -1,0 +1,231 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"golang.org/x/sys/unix"
+
+	"github.com/seqsvr/seqsvr/internal/cli"
+	"github.com/seqsvr/seqsvr/internal/cluster"
+	"github.com/seqsvr/seqsvr/internal/config"
+	"github.com/seqsvr/seqsvr/internal/ids"
+	"github.com/seqsvr/seqsvr/internal/rpc"
+)
+
+type devFlags struct {
+	data, listen, redis, http string
+	stores, allocs, sets      int
+	leaseTTL                  time.Duration
+	raftTimeout               time.Duration
+	step                      uint64
+	logLevel                  string
+}
+
+const (
+	startTimeout = 30 * time.Second
+	stopTimeout  = 20 * time.Second
+	// devRaftTimeout is long enough for a busy laptop not to depose a leader, short enough to start at once.
+	devRaftTimeout = 400 * time.Millisecond
+)
+
+func devCommand() *cobra.Command {
+	var f devFlags
+	c := &cobra.Command{
+		Use:   "dev",
+		Short: "Run a real cluster in this process, on loopback",
+		Long: `Run a real cluster in this process: StoreSvrs on Raft with real files, AllocSvrs,
+and real TCP between them on loopback. For development, demonstrations and tests.
+
+Without --data the state is in a temporary directory that is removed at exit.
+A line "ready listen=… redis=… http=…" on stdout says that it serves.`,
+		Example: `  seqsvr dev
+  seqsvr dev --data ./seq-data
+  seqsvr dev --listen 127.0.0.1:0 --redis 127.0.0.1:0 --http 127.0.0.1:0   # free ports; see the ready line
+  seqsvr dev --stores 5 --allocs 4 --lease-ttl 1s`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := f.check(); err != nil {
+				return err
+			}
+			return runDev(c.Context(), f, c.OutOrStdout(), c.ErrOrStderr())
+		},
+	}
+	fs := c.Flags()
+	fs.StringVar(&f.data, "data", "", "directory to keep the state in (default: a temporary one)")
+	fs.StringVar(&f.listen, "listen", "127.0.0.1:7100", "HOST:PORT for clients (gRPC and TTHeader) and seqctl")
+	fs.StringVar(&f.redis, "redis", "127.0.0.1:7379", "HOST:PORT for Redis clients; empty for none")
+	fs.StringVar(&f.http, "http", "127.0.0.1:7180", "HOST:PORT of the admin HTTP server; empty for none")
+	fs.IntVar(&f.stores, "stores", 3, "number of StoreSvrs")
+	fs.IntVar(&f.allocs, "allocs", 2, "number of AllocSvrs")
+	fs.IntVar(&f.sets, "sets", 1, "number of Sets")
+	fs.DurationVar(&f.leaseTTL, "lease-ttl", 2*time.Second, "how long an AllocSvr may serve without hearing from the leader")
+	fs.DurationVar(&f.raftTimeout, "raft-timeout", devRaftTimeout, "how long without a leader before an election")
+	fs.Uint64Var(&f.step, "step", 10_000, "how many numbers a key takes from the StoreSvrs at a time")
+	fs.StringVar(&f.logLevel, "log-level", "warn", "least level that is logged to stderr: debug, info, warn, error")
+	return c
+}
+
+func (f *devFlags) check() error {
+	switch {
+	case f.sets != 1:
+		return cli.Usagef("--sets %d: more than one Set is not available yet: leave it at 1", f.sets)
+	case f.stores < 1 || f.stores > 9:
+		return cli.Usagef("--stores %d: want 1 to 9, best an odd number", f.stores)
+	case f.allocs < 1 || f.allocs > 64:
+		return cli.Usagef("--allocs %d: want 1 to 64", f.allocs)
+	case f.leaseTTL < 100*time.Millisecond:
+		return cli.Usagef("--lease-ttl %v: want at least 100ms", f.leaseTTL)
+	case f.raftTimeout < 20*time.Millisecond:
+		return cli.Usagef("--raft-timeout %v: want at least 20ms", f.raftTimeout)
+	case f.step < 1 || f.step > 1<<40:
+		return cli.Usagef("--step %d: want 1 to 2^40", f.step)
+	}
+	for _, a := range []struct {
+		flag, addr string
+		optional   bool
+	}{{"listen", f.listen, false}, {"redis", f.redis, true}, {"http", f.http, true}} {
+		if a.addr == "" && a.optional {
+			continue
+		}
+		if _, err := net.ResolveTCPAddr("tcp", a.addr); err != nil {
+			return cli.Usagef("--%s %q: %v: want HOST:PORT", a.flag, a.addr, err)
+		}
+	}
+	if _, err := zapcore.ParseLevel(f.logLevel); err != nil {
+		return cli.Usagef("--log-level %q: want debug, info, warn or error", f.logLevel)
+	}
+	return nil
+}
+
+func runDev(ctx context.Context, f devFlags, stdout, stderr io.Writer) (err error) {
+	log, err := (&config.Log{Level: f.logLevel, Format: "console"}).Logger()
+	if err != nil {
+		return err
+	}
+	if f.logLevel == "warn" {
+		log = log.WithOptions(zap.WrapCore(quietRaft))
+	}
+	rpc.SetLogger(log)
+	first, second, release := cli.Signals(ctx)
+	defer release()
+
+	dir := f.data
+	if dir == "" {
+		if dir, err = os.MkdirTemp("", "seqsvr-dev-"); err != nil {
+			return fmt.Errorf("no temporary directory: %w: name one with --data", err)
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return err
+	}
+	c, err := cluster.Start(cluster.Options{
+		Dir: dir, ArenaPath: arenaPaths(f.data != "", dir), Stores: f.stores, Allocs: f.allocs,
+		Listen: f.listen, Redis: f.redis, HTTP: f.http,
+		LeaseTTL: f.leaseTTL, RaftTimeout: f.raftTimeout, Step: ids.Seq(f.step), StopLinger: time.Millisecond,
+		Logger: log,
+	})
+	if err != nil {
+		return fmt.Errorf("the cluster did not start: %w", err)
+	}
+	stopped := make(chan error, 1)
+	defer func() {
+		sctx, cancel := context.WithTimeout(second, stopTimeout)
+		defer cancel()
+		go func() { stopped <- c.Stop(sctx) }()
+		select {
+		case serr := <-stopped:
+			err = errors.Join(err, serr)
+		case <-second.Done():
+			// Nothing is lost: the state is in --data, and the counters in their arenas.
+			err = errors.Join(err, cli.ErrForced)
+		}
+	}()
+	sctx, cancel := context.WithTimeout(first, startTimeout)
+	defer cancel()
+	if err := c.WaitReady(sctx); err != nil {
+		if first.Err() != nil {
+			return nil
+		}
+		return fmt.Errorf("the cluster is not ready after %v: %w", startTimeout, err)
+	}
+	a := c.Endpoints()
+	fmt.Fprintf(stdout, "ready listen=%s redis=%s http=%s\n", a.RPC, a.Redis, a.HTTP)
+	printHelp(stderr, a, f.data)
+	fctx, cancel := context.WithCancel(first)
+	defer cancel()
+	select {
+	case <-first.Done():
+		return nil
+	case err := <-c.Failed(fctx):
+		return fmt.Errorf("a node stopped taking part: %w", err)
+	}
+}
+
+// quietRaft drops what Raft and its transport say: each start, and
+// each stop of peers that are all in this process, would look like a failure.
+func quietRaft(c zapcore.Core) zapcore.Core { return quietCore{c} }
+
+type quietCore struct{ zapcore.Core }
+
+func (c quietCore) With(f []zapcore.Field) zapcore.Core { return quietCore{c.Core.With(f)} }
+
+func (c quietCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	switch e.LoggerName {
+	case "raft", "transport", "snapshots":
+		return ce
+	}
+	return c.Core.Check(e, ce)
+}
+
+// arenaPaths puts the counters of a cluster that is to last in shared memory,
+// under a name that follows from its directory; those of a temporary one go with it.
+func arenaPaths(lasting bool, dir string) func(string) string {
+	const shm = "/dev/shm"
+	if !lasting || unix.Access(shm, unix.W_OK) != nil {
+		return nil
+	}
+	sum := sha256.Sum256([]byte(dir))
+	return func(node string) string {
+		return filepath.Join(shm, fmt.Sprintf("seqsvr-dev-%s-%s.arena", hex.EncodeToString(sum[:6]), node))
+	}
+}
+
+func printHelp(w io.Writer, a cluster.Endpoints, data string) {
+	env := ""
+	if a.RPC != "127.0.0.1:7100" {
+		env = "SEQ_SERVER=" + a.RPC + " "
+	}
+	fmt.Fprintf(w, "\nA cluster is running. Try, in another terminal:\n\n")
+	for _, line := range []string{
+		"go run ./cmd/seqctl alloc 42",
+		"go run ./cmd/seqctl alloc 42 -n 100",
+		"go run ./cmd/seqctl --space conv alloc si_1001_1002",
+		"go run ./cmd/seqctl status",
+	} {
+		fmt.Fprintf(w, "  %s%s\n", env, line)
+	}
+	if host, port, err := net.SplitHostPort(a.Redis); err == nil {
+		fmt.Fprintf(w, "  redis-cli -h %s -p %s INCR 42\n", host, port)
+	}
+	if a.HTTP != "" {
+		fmt.Fprintf(w, "  curl http://%s/metrics\n", a.HTTP)
+	}
+	if data == "" {
+		fmt.Fprintf(w, "\nIts state goes when it ends (Ctrl-C); keep it with --data DIR.\n\n")
+	} else {
+		fmt.Fprintf(w, "\nIts state is in %s. Ctrl-C ends it.\n\n", data)
+	}
+}

@@ -1,0 +1,19 @@
+// seqsvr runs a whole cluster in one process.
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/seqsvr/seqsvr/internal/buildinfo"
+	"github.com/seqsvr/seqsvr/internal/cli"
+)
+
+func main() {
+	root := &cobra.Command{
+		Use:     "seqsvr",
+		Short:   "A two-tier, per-key sequence service in one process",
+		Version: buildinfo.Get().String(),
+	}
+	root.AddCommand(devCommand())
+	cli.Main(root)
+}
