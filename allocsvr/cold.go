@@ -179,7 +179,7 @@ func (s *Server) want(w *world, a ask, handOver time.Time) (await, *Failure) {
 	sec.mu.Lock()
 	defer sec.mu.Unlock()
 	if ours := w.ranges.Load(); !sec.servingAt(w, sec.epoch) || !ours.has(a.key) {
-		if fail := s.notOwner(w, sec, a.key); fail.Owner != "" || !s.changesHands(w, sec) || !time.Now().Before(handOver) {
+		if fail, stay := s.elsewhere(w, sec, a.key); !stay || !time.Now().Before(handOver) {
 			return await{}, fail
 		}
 		return await{news: news, until: handOver}, nil
@@ -232,32 +232,32 @@ func (s *Server) prefetch(w *world, sec *section, k ids.Key) {
 	s.count.prefetches.Add(1)
 }
 
-// notOwner says where the key is served instead.
-func (s *Server) notOwner(w *world, sec *section, k ids.Key) *Failure {
-	r, err := s.hub.Load().Lookup(k)
+// elsewhere says where a key is served that is not served here. stay: nobody
+// else is known to serve it, and the section is about to be ours, or about to be
+// somebody else's, so that waiting a little is better than being sent away. It
+// needs sec.mu.
+func (s *Server) elsewhere(w *world, sec *section, k ids.Key) (fail *Failure, stay bool) {
+	// One look at the table, or an answer would come of two halves of it.
+	t := s.hub.Load()
+	if !t.Known() {
+		return errNotOwner, !w.lost.Load()
+	}
+	r, err := t.Lookup(k)
 	switch {
 	case err != nil:
-		return failf(seqpb.Code_CODE_NOT_OWNER, "%v", err)
-	case !r.Owned() || r.Owner.Session == w.session:
-		return errNotOwner
+		return failf(seqpb.Code_CODE_NOT_OWNER, "%v", err), false
+	case r.Owned() && r.Owner.Session != w.session && r.Owner.Addr != s.cfg.Addr:
+	case w.lost.Load() || r.Owned() && r.Owner.Session != w.session:
+		// Also when it is a session that a process before us had: nobody serves it
+		// until its lease has run out.
+		return errNotOwner, false
+	default:
+		return errNotOwner, r.Owned() || sec.phase == closing
 	}
 	return &Failure{
 		Code: seqpb.Code_CODE_NOT_OWNER, Owner: r.Owner.Addr, Epoch: r.Epoch,
 		Message: "the key is served by " + r.Owner.ID + " of set " + r.Set,
-	}
-}
-
-// changesHands: the section is about to be ours, or about to be someone else's,
-// so that waiting a little is better than being sent away. It needs sec.mu.
-func (s *Server) changesHands(w *world, sec *section) bool {
-	if w.lost.Load() {
-		return false
-	}
-	if sec.phase == closing {
-		return true
-	}
-	set := s.hub.Load().Set(w.set)
-	return set == nil || int(sec.no) < len(set.Sections) && set.Sections[sec.no].Owner == w.session
+	}, false
 }
 
 func ensureFailure(err error) *Failure {

@@ -148,7 +148,7 @@ func (s *Server) stillOurs(w *world, keys []reading, todo []int, handOver time.T
 		if sec.servingAt(w, sec.epoch) && ours.has(r.key) {
 			r.epoch = sec.epoch
 			rest = append(rest, i)
-		} else if fail := s.notOwner(w, sec, r.key); fail.Owner != "" || !s.changesHands(w, sec) || !time.Now().Before(handOver) {
+		} else if fail, stay := s.elsewhere(w, sec, r.key); !stay || !time.Now().Before(handOver) {
 			r.fail = fail
 		} else {
 			rest = append(rest, i)

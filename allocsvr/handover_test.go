@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seqsvr/seqsvr/allocsvr/arena"
 	"github.com/seqsvr/seqsvr/allocsvr/storetest"
 	"github.com/seqsvr/seqsvr/internal/ids"
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
@@ -187,14 +188,18 @@ func TestAResumedProcessContinuesAtTheNextNumber(t *testing.T) {
 	})
 }
 
-func TestAProcessThatComesBackTooLateStartsEmpty(t *testing.T) {
+func TestAProcessWithoutItsMemoryWaitsForItsOldLeaseAndStartsEmpty(t *testing.T) {
 	inRig(t, storetest.Config{Auto: true}, func(r *rig) {
 		a := r.boot("a1")
 		a.take(t, uid(1), 57)
 		a.Kill()
-		time.Sleep(3 * time.Second)
+		time.Sleep(time.Second)
+		a.memory = arena.NewHeap("a1", 0)
 		a = r.boot("a1")
-		settle()
+		if f := a.wantFailure(t, uid(1), seqpb.Code_CODE_NOT_OWNER); f.Owner != "" {
+			t.Errorf("sent to where it already is: %+v", f)
+		}
+		time.Sleep(1500 * time.Millisecond)
 		if res := a.take(t, uid(1), 1); res.First != 101 || res.HoleFrom != 58 && res.HoleFrom != 1 || res.HoleTo != 100 {
 			t.Fatalf("%+v, want 101 after a hole up to 100", res)
 		}

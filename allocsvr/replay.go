@@ -81,8 +81,8 @@ func (s *Server) begin(w *world, a *ask, out *answer, r *identified, handOver ti
 	case errors.Is(err, dedupe.ErrNotReady):
 		sec.mu.Lock()
 		defer sec.mu.Unlock()
-		fail := s.notOwner(w, sec, a.key)
-		if fail.Owner != "" || !s.changesHands(w, sec) || !time.Now().Before(handOver) {
+		fail, stay := s.elsewhere(w, sec, a.key)
+		if !stay || !time.Now().Before(handOver) {
 			out.fail = fail
 			return 0, true
 		}
