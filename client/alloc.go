@@ -62,14 +62,15 @@ func (c *Client) one(ctx context.Context, m method, req Request) (Result, error)
 	s.begin(ctx)
 	s.slots = [2]*op{&s.op}
 	s.ready, s.away, s.left = s.slots[0:1:1], s.slots[1:2:2], 1
-	clean := s.run()
+	s.run()
 	var res Result
 	err := s.err
 	if err == nil {
 		res = s.final.result()
 	}
-	if clean {
+	if !s.dirty {
 		s.ctx, s.final, s.err, s.seen = nil, nil, nil, nil
+		s.strandedAt = time.Time{}
 		c.singles.Put(s)
 	}
 	return res, err

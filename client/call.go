@@ -29,10 +29,14 @@ type call struct {
 	ready   []*op // to be submitted
 	delayed []*op // in back-off
 	// away has, by index, the ops that were submitted; nil elsewhere.
-	away []*op
-	// nAway of them are there, and nRepeatable of those are idempotent.
-	nAway, nRepeatable int
-	left               int // not finished
+	away  []*op
+	nAway int
+	left  int // not finished
+	// strandedAt is when to look for ops that were sent to a node that has lost
+	// the key since, and do not come back; zero if there are none.
+	strandedAt time.Time
+	// dirty: an op was left behind, so neither it nor the call may be used again.
+	dirty bool
 	// finish takes the final outcome of an op: err is nil or an *Error.
 	finish func(o *op, err error)
 }
@@ -41,38 +45,41 @@ type call struct {
 // call does not keep small ones waiting.
 func awayMax(opts *options) int { return 4 * opts.maxBatch }
 
-// run returns when every op is finished. It tells whether all came home, so
-// that the call and its ops can be used again.
-func (k *call) run() (clean bool) {
+// strandedAfter is how long an answer may take after the key has moved away
+// from the node that was asked. A node that lives denies at once.
+const strandedAfter = 500 * time.Millisecond
+
+// run returns when every op is finished.
+func (k *call) run() {
 	if err := k.ctx.Err(); err != nil {
-		return k.abandon(err)
+		k.abandon(err)
+		return
 	}
 	k.seen = k.c.routes.hub.Load()
-	clean = true
 	for k.submit(); k.left > 0; k.submit() {
-		timer := k.arm()
-		changed, now := k.routesChanged()
-		if now {
-			clean = k.reroute() && clean
+		t, changed := k.c.routes.hub.Watch()
+		if t != k.seen {
+			k.reroute(t)
 			continue
 		}
 		select {
 		case o := <-k.back:
 			k.home(o)
-		case <-timer:
+		case <-k.arm():
 			if !time.Now().Before(k.deadline) {
-				return k.abandon(context.DeadlineExceeded) && clean
+				k.abandon(context.DeadlineExceeded)
+				return
 			}
+			k.wake()
 		case <-changed:
 		case <-k.ctx.Done():
-			return k.abandon(k.ctx.Err()) && clean
+			k.abandon(k.ctx.Err())
+			return
 		}
-		k.wake()
 	}
 	if k.timer != nil {
 		k.timer.Stop()
 	}
-	return clean
 }
 
 // submit sends the ready ops on their way, grouped by node.
@@ -105,17 +112,12 @@ func (k *call) submit() {
 func (k *call) out(o *op) {
 	k.away[o.index] = o
 	k.nAway++
-	if o.idempotent() {
-		k.nRepeatable++
-	}
+	o.moved = time.Time{}
 }
 
 func (k *call) in(o *op) {
 	k.away[o.index] = nil
 	k.nAway--
-	if o.idempotent() {
-		k.nRepeatable--
-	}
 }
 
 func (k *call) enqueue(n *node, ops []*op) {
@@ -266,19 +268,15 @@ func (k *call) fail(o *op, giveUp error) {
 	k.finish(o, e)
 }
 
-// abandon ends the call: ops that are still away are left to themselves. It
-// tells whether there were none.
-func (k *call) abandon(why error) (clean bool) {
-	clean = true
+// abandon ends the call; ops that are still away are left to themselves.
+func (k *call) abandon(why error) {
 	for i := 0; i < len(k.away) && k.nAway > 0; i++ {
 		o := k.away[i]
 		if o == nil {
 			continue
 		}
 		if k.leave(o) {
-			k.in(o)
 			k.fail(o, why)
-			clean = false
 			continue
 		}
 		for k.away[i] != nil { // it is on its way back, and what it brings counts
@@ -292,30 +290,31 @@ func (k *call) abandon(why error) (clean bool) {
 	if k.timer != nil {
 		k.timer.Stop()
 	}
-	return clean
 }
 
 // leave abandons an op that is away, and notes what that means for its
 // outcome; false if it is on its way back.
 func (k *call) leave(o *op) bool {
-	if o.state.CompareAndSwap(opQueued, opAbandoned) {
-		return true // never sent
-	}
-	if !o.state.CompareAndSwap(opSent, opAbandoned) {
+	switch {
+	case o.state.CompareAndSwap(opQueued, opAbandoned): // never sent
+	case o.state.CompareAndSwap(opSent, opAbandoned):
+		o.code, o.cause = seqpb.Code_CODE_UNKNOWN_RESULT, errNoAnswer
+		o.maybe = o.maybe || o.method == methodAlloc
+	default:
 		return false
 	}
-	o.code, o.cause = seqpb.Code_CODE_UNKNOWN_RESULT, errNoAnswer
-	o.maybe = o.method == methodAlloc
+	k.in(o)
+	k.dirty = true
 	return true
 }
 
-var errNoAnswer = errors.New("no answer yet")
+var (
+	errNoAnswer = errors.New("no answer yet")
+	errStranded = errors.New("the node was asked, and has lost the key since")
+)
 
-// wake makes the delayed ops ready that are due.
+// wake does what is due: delayed ops become ready, stranded ones fail.
 func (k *call) wake() {
-	if len(k.delayed) == 0 {
-		return
-	}
 	now := time.Now()
 	rest := k.delayed[:0]
 	for _, o := range k.delayed {
@@ -326,12 +325,32 @@ func (k *call) wake() {
 		}
 	}
 	k.delayed = rest
+	if k.strandedAt.IsZero() || k.strandedAt.After(now) {
+		return
+	}
+	k.strandedAt = time.Time{}
+	for _, o := range k.away {
+		if o == nil || o.moved.IsZero() {
+			continue
+		}
+		if until := o.moved.Add(strandedAfter); until.After(now) {
+			k.lookForStranded(until)
+		} else if k.leave(o) {
+			k.fail(o, errStranded)
+		}
+	}
 }
 
-// arm sets the timer to the next thing that is due: a delayed op, or the
-// deadline if the context has none. nil if there is no such thing.
+func (k *call) lookForStranded(at time.Time) {
+	if k.strandedAt.IsZero() || at.Before(k.strandedAt) {
+		k.strandedAt = at
+	}
+}
+
+// arm sets the timer to the next thing that is due, or the deadline if the
+// context has none. nil if there is no such thing.
 func (k *call) arm() <-chan time.Time {
-	if !k.ownTimer && len(k.delayed) == 0 {
+	if !k.ownTimer && len(k.delayed) == 0 && k.strandedAt.IsZero() {
 		return nil
 	}
 	next := k.deadline
@@ -339,6 +358,9 @@ func (k *call) arm() <-chan time.Time {
 		if o.due.Before(next) {
 			next = o.due
 		}
+	}
+	if !k.strandedAt.IsZero() && k.strandedAt.Before(next) {
+		next = k.strandedAt
 	}
 	if k.timer == nil {
 		k.timer = time.NewTimer(time.Until(next))
@@ -348,22 +370,12 @@ func (k *call) arm() <-chan time.Time {
 	return k.timer.C
 }
 
-// routesChanged is closed at the next change of routes; now tells that there
-// was one since the last look. nil if a change could not help: it can if ops
-// are delayed, or away and harmless to repeat elsewhere.
-func (k *call) routesChanged() (changed <-chan struct{}, now bool) {
-	if len(k.delayed) == 0 && k.nRepeatable == 0 {
-		return nil, false
-	}
-	t, changed := k.c.routes.hub.Watch()
-	return changed, t != k.seen
-}
-
-// reroute acts on a change of routes: it ends back-offs that waited for one,
-// and repeats elsewhere what is safe to repeat and stuck in a node that has
-// lost the key. It tells whether no op was left behind.
-func (k *call) reroute() (clean bool) {
-	k.seen = k.c.routes.hub.Load()
+// reroute acts on a change of routes. It ends back-offs that waited for one.
+// Of the ops that were sent to a node which has lost the key, it repeats
+// elsewhere those that are harmless to repeat, and gives the others a time by
+// which to come back.
+func (k *call) reroute(t *router.Table) {
+	k.seen = t
 	rest := k.delayed[:0]
 	for _, o := range k.delayed {
 		if waitsForRoutes(o.code) {
@@ -373,22 +385,23 @@ func (k *call) reroute() (clean bool) {
 		}
 	}
 	k.delayed = rest
-	clean = true
 	for _, o := range k.away {
-		if o == nil || !o.idempotent() || o.state.Load() != opSent {
-			continue
+		if o == nil || o.state.Load() != opSent {
+			continue // one that is queued is taken back by its node
 		}
-		r, err := k.seen.Lookup(o.id)
-		if err != nil || !r.Owned() || r.Owner.Addr == o.node.addr || r.Epoch < o.hintEpoch {
-			continue
-		}
-		if k.leave(o) {
-			clean = false
-			k.in(o)
-			k.ready = append(k.ready, o.again())
+		r, err := t.Lookup(o.id)
+		switch {
+		case err != nil || !r.Owned() || r.Owner.Addr == o.node.addr || r.Epoch < o.hintEpoch:
+			o.moved = time.Time{}
+		case o.idempotent():
+			if k.leave(o) {
+				k.ready = append(k.ready, o.again())
+			}
+		case o.moved.IsZero():
+			o.moved = time.Now()
+			k.lookForStranded(o.moved.Add(strandedAfter))
 		}
 	}
-	return clean
 }
 
 // result is what an op was given.

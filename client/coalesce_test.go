@@ -189,6 +189,40 @@ func TestACancelledCallDoesNotDisturbItsBatch(t *testing.T) {
 	})
 }
 
+// What a call uses is used again by later ones. The reply to a call that was
+// given up must not be taken for theirs: that would be another key's number.
+func TestALateReplyIsNotTakenForAnotherCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake("a:1")
+		c := dial(t, f)
+		synctest.Wait()
+		for round := range 20 {
+			stuck := make(chan struct{})
+			f.change(func() { f.nodes["a:1"].stuck, f.counters["uid/1"] = stuck, 100 })
+			ctx, cancel := context.WithCancel(t.Context())
+			given := make(chan error)
+			var second client.Result
+			go func() {
+				_, err := c.Alloc(ctx, client.UID(1))
+				given <- err
+				second, err = c.Alloc(t.Context(), client.UID(2))
+				given <- err
+			}()
+			synctest.Wait()
+			cancel()
+			if err := <-given; !errors.Is(err, client.ErrUnknownResult) {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			close(stuck)
+			if err := <-given; err != nil || second.First != int64(round+1) {
+				t.Fatalf("%+v, %v, want number %d", second, err, round+1)
+			}
+			f.change(func() { f.nodes["a:1"].stuck = nil })
+		}
+	})
+}
+
 func TestACancelledAllocManyTellsKeyByKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake("a:1", "b:1")

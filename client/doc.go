@@ -43,6 +43,10 @@
 //	Unavailable      the node could not be reached, or the   retried
 //	                 client is closed (ErrClosed)
 //
+// A call that hangs in a node is not waited for to its deadline once its key has
+// moved away: half a second later it ends with UnknownResult, or is repeated
+// elsewhere if that is harmless.
+//
 // A context that ends is reported the same way, with its error wrapped:
 // UnknownResult if the call was under way, else what the last attempt failed with.
 //

@@ -89,10 +89,18 @@ func (e *Error) Error() string {
 		fmt.Fprintf(&b, " at %s", e.Owner)
 	}
 	if e.Err != nil {
-		fmt.Fprintf(&b, ": %v", e.Err)
+		fmt.Fprintf(&b, ": %s", e.cause())
 	}
 	fmt.Fprintf(&b, ": %s", e.Kind.remedy())
 	return b.String()
+}
+
+// cause is the text of Err, without the kind if it only repeats it.
+func (e *Error) cause() string {
+	if r, ok := e.Err.(*wire.Refused); ok && Kind(r.Code) == e.Kind {
+		return r.Message
+	}
+	return e.Err.Error()
 }
 
 // Unwrap gives the kind, as a sentinel, and the cause.

@@ -57,6 +57,9 @@ func (c *Client) Gaps(ctx context.Context, key Key) ([]Gap, error) {
 	}
 }
 
+// gapsTimeout is for one node to answer; then the owner might be another one.
+const gapsTimeout = time.Second
+
 // gapsOnce asks the key's owner, or any node while it has none.
 func (c *Client) gapsOnce(ctx context.Context, id ids.Key, req *seqpb.GapsRequest) (gaps []Gap, addr string, err error) {
 	r, err := c.routes.hub.Load().Lookup(id)
@@ -67,6 +70,8 @@ func (c *Client) gapsOnce(ctx context.Context, id ids.Key, req *seqpb.GapsReques
 	if addr == "" {
 		addr = c.routes.candidates()[0]
 	}
+	ctx, cancel := context.WithTimeout(ctx, gapsTimeout)
+	defer cancel()
 	err = c.pool.use(addr, func(conn Conn) error {
 		rep, err := conn.Gaps(ctx, req)
 		if err != nil {

@@ -2,12 +2,14 @@ package client
 
 import (
 	"context"
+	"errors"
 
 	"github.com/seqsvr/seqsvr/internal/rpc"
+	"github.com/seqsvr/seqsvr/internal/wire"
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
 )
 
-// kitexTransport is the default: gRPC by Kitex. Its errors follow Conn's rule already.
+// kitexTransport is the default: gRPC by Kitex.
 type kitexTransport struct{}
 
 func (kitexTransport) Dial(addr string) (Conn, error) {
@@ -20,10 +22,40 @@ func (kitexTransport) Dial(addr string) (Conn, error) {
 
 type kitexConn struct{ *rpc.SeqConn }
 
+func (c kitexConn) Alloc(ctx context.Context, req *seqpb.AllocRequest) (*seqpb.AllocReply, error) {
+	rep, err := c.SeqConn.Alloc(ctx, req)
+	return rep, plain(err)
+}
+
+func (c kitexConn) Current(ctx context.Context, req *seqpb.CurrentRequest) (*seqpb.CurrentReply, error) {
+	rep, err := c.SeqConn.Current(ctx, req)
+	return rep, plain(err)
+}
+
+func (c kitexConn) Gaps(ctx context.Context, req *seqpb.GapsRequest) (*seqpb.GapsReply, error) {
+	rep, err := c.SeqConn.Gaps(ctx, req)
+	return rep, plain(err)
+}
+
 func (c kitexConn) WatchRoutes(ctx context.Context, req *seqpb.RoutesRequest) (RouteStream, error) {
 	s, err := c.SeqConn.WatchRoutes(ctx, req)
 	if err != nil {
 		return nil, err
 	}
 	return s, nil
+}
+
+// plain drops from an error what Error says again: the method, the address and
+// the code. rpc's errors follow Conn's rule already.
+func plain(err error) error {
+	var e *rpc.Error
+	switch {
+	case !errors.As(err, &e):
+		return err
+	case e.Answered:
+		return &wire.Refused{Code: e.Code, Message: e.Text}
+	case e.NotSent:
+		return &NotSent{Err: errors.New(e.Text)}
+	}
+	return err
 }

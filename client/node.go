@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seqsvr/seqsvr/internal/ids"
@@ -20,6 +21,8 @@ import (
 type node struct {
 	pool *pool
 	addr string
+	// stalled counts batches that have had no answer for long.
+	stalled atomic.Int32
 
 	mu    sync.Mutex // guards what is below
 	lanes map[laneKey]*lane
@@ -168,6 +171,7 @@ func (n *node) call(l *lane, batch []*op) error {
 	if err != nil {
 		return &NotSent{Err: err}
 	}
+	defer n.watchStall()()
 	first, last := deadlines(batch)
 	ctx, cancel := context.WithDeadline(n.pool.base, last)
 	defer cancel()
@@ -201,6 +205,42 @@ const answerSlackMax = 50 * time.Millisecond
 func timeoutMillis(left time.Duration) uint32 {
 	left -= min(left/10, answerSlackMax)
 	return uint32(min(max(left.Milliseconds(), 1), 1<<31))
+}
+
+// stalledAfter is how long an answer may take before the routes are doubted: a
+// node that vanished without a word says nothing, and the subscription might be
+// with it. As long as it lasts they are asked for again.
+const stalledAfter = 150 * time.Millisecond
+
+// watchStall sees to a batch that gets no answer, until the returned function is called.
+func (n *node) watchStall() (done func()) {
+	var mu sync.Mutex
+	stalled, over := false, false
+	var t *time.Timer
+	mu.Lock() // t is set before it is used
+	t = time.AfterFunc(stalledAfter, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if over {
+			return
+		}
+		if !stalled {
+			stalled = true
+			n.stalled.Add(1)
+		}
+		n.pool.routes.refresh()
+		t.Reset(stalledAfter)
+	})
+	mu.Unlock()
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		over = true
+		t.Stop()
+		if stalled {
+			n.stalled.Add(-1)
+		}
+	}
 }
 
 // connect is the node's connection, made if there is none. The caller holds a reference.

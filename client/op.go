@@ -70,6 +70,8 @@ type attempt struct {
 	cause error
 	// due is when to try again, while delayed.
 	due time.Time
+	// moved is since when the key is known to be elsewhere, while sent.
+	moved time.Time
 }
 
 // reply is the outcome of one attempt.

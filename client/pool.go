@@ -37,6 +37,14 @@ func (p *pool) get(addr string) *node {
 	return n
 }
 
+// stalls tells whether calls to an address get no answer just now.
+func (p *pool) stalls(addr string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := p.nodes[addr]
+	return n != nil && n.stalled.Load() > 0
+}
+
 // use runs f with the connection to an address, outside any queue.
 func (p *pool) use(addr string, f func(Conn) error) error {
 	n := p.get(addr)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,7 +21,7 @@ const (
 	// refreshEvery is how often the whole table is fetched at most.
 	refreshEvery = 200 * time.Millisecond
 	// fetchTimeout is for one server to answer with its table.
-	fetchTimeout = time.Second
+	fetchTimeout = 500 * time.Millisecond
 	// saveEvery is how often the cache file is written at most.
 	saveEvery = time.Second
 	// A lost subscription is taken up with the next server after a wait that doubles between these.
@@ -111,30 +112,33 @@ func (r *routes) refreshReplacing() {
 	r.refresh()
 }
 
-// candidates are all known addresses, nodes first, from the next one on.
+// candidates are the addresses to ask, in the order to ask them: the nodes of
+// the table, from another one on each time, then the bootstrap addresses, and
+// last the nodes that give no answers.
 func (r *routes) candidates() []string {
-	t := r.hub.Load()
-	var out []string
-	seen := make(map[string]bool)
-	add := func(addr string) {
-		if !seen[addr] {
-			seen[addr] = true
+	var out, stalled []string
+	for _, s := range r.hub.Load().Sets {
+		for i := range s.Nodes {
+			if addr := s.Nodes[i].Addr; r.pool.stalls(addr) {
+				stalled = append(stalled, addr)
+			} else {
+				out = append(out, addr)
+			}
+		}
+	}
+	if len(out) > 0 {
+		r.mu.Lock()
+		r.next++
+		k := r.next % len(out)
+		r.mu.Unlock()
+		out = append(out[k:len(out):len(out)], out[:k]...)
+	}
+	for _, addr := range r.servers {
+		if !slices.Contains(out, addr) && !slices.Contains(stalled, addr) {
 			out = append(out, addr)
 		}
 	}
-	for _, s := range t.Sets {
-		for i := range s.Nodes {
-			add(s.Nodes[i].Addr)
-		}
-	}
-	for _, addr := range r.servers {
-		add(addr)
-	}
-	r.mu.Lock()
-	r.next++
-	k := r.next % len(out)
-	r.mu.Unlock()
-	return append(out[k:len(out):len(out)], out[:k]...)
+	return append(out, stalled...)
 }
 
 // fetch gets a whole table from the first server that has one.
@@ -219,15 +223,21 @@ func (r *routes) runRefresh(ctx context.Context) {
 // runWatch keeps a subscription with one server at a time.
 func (r *routes) runWatch(ctx context.Context) {
 	wait := rewatchFirst
-	for ctx.Err() == nil {
-		addr := r.candidates()[0]
-		messages, err := r.watch(ctx, addr)
+	var tried []string // without success, since the last that succeeded
+	for {
+		all := r.candidates()
+		i := slices.IndexFunc(all, func(addr string) bool { return !slices.Contains(tried, addr) })
+		if i < 0 {
+			i, tried = 0, nil
+		}
+		messages, err := r.watch(ctx, all[i])
 		if ctx.Err() != nil {
 			return
 		}
-		r.opts.logger.Info("route subscription ended", zap.String("node", addr), zap.Error(err))
+		r.opts.logger.Info("route subscription ended", zap.String("node", all[i]), zap.Error(err))
+		tried = append(tried, all[i])
 		if messages > 0 {
-			wait = rewatchFirst
+			wait, tried = rewatchFirst, tried[len(tried)-1:]
 		}
 		retry := time.NewTimer(wait/2 + time.Duration(r.opts.rand.float()*float64(wait/2)))
 		wait = min(2*wait, rewatchLongest)
