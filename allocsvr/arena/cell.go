@@ -255,14 +255,34 @@ func (c Cell) reopen(floor, bound ids.Seq, n uint64, note *Note) (first ids.Seq)
 	if w == 0 {
 		return 0
 	}
-	cur, _, closed := c.decode(w, c.w[1].Load())
-	if closed {
-		floor = max63(floor, cur)
+	cur, max, closed := c.decode(w, c.w[1].Load())
+	switch {
+	case !closed:
+		first, _ = c.extend(floor, bound, n, note)
+		return first
+	case max == 0 || floor > cur:
 		c.setMax(maxUnknown)
-		c.setCur(seal(uint64(floor), false, c.salt))
+		c.setCur(seal(uint64(max63(floor, cur)), false, c.salt))
+		first, _ = c.extend(floor, bound, n, note)
+		return first
 	}
-	first, _ = c.extend(floor, bound, n, note)
-	return first
+	// While the cell is closed max can go first, and cur is never unknown.
+	bound = max63(clampBound(cur, bound), cur)
+	c.setMax(sealMax(uint64(bound)))
+	if n == 0 || n > uint64(bound-cur) {
+		c.setCur(seal(uint64(cur), false, c.salt))
+		return 0
+	}
+	if note != nil {
+		note.intend(c, cur+1, n)
+		c.setCur(sealPending(uint64(cur), c.salt))
+		note.Commit(cur + 1)
+	}
+	c.setCur(seal(uint64(cur)+n, false, c.salt))
+	if note != nil {
+		note.done(c)
+	}
+	return cur + 1
 }
 
 func (c Cell) setCur(w uint64) {

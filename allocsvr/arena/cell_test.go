@@ -114,6 +114,14 @@ func TestReopeningNeverGoesBack(t *testing.T) {
 		t.Fatal(first)
 	}
 	wantCell(t, c, 72, 170, false)
+	c.Close()
+	c.Reopen(72, 100) // StoreSvr's new bound counts, also when it is lower
+	wantCell(t, c, 72, 100, false)
+	c.Close()
+	if first := c.ReopenTake(72, 100, 29); first != 0 {
+		t.Fatal("past the bound:", first)
+	}
+	wantCell(t, c, 72, 100, false)
 }
 
 func TestAKeyClosedBeforeItsFirstAnswerStaysClosed(t *testing.T) {
@@ -175,14 +183,18 @@ func TestDyingBetweenTwoStoresNeverRepeatsANumber(t *testing.T) {
 		// issued is the last number the callers have got by then.
 		issued ids.Seq
 		stores int
+		// known: only the arena knows the number, so it must be there at any time.
+		known bool
 	}{
-		"first extend": {func(Cell) {}, func(c Cell) { c.Extend(5, 10) }, 5, 2},
-		"extend take":  {func(Cell) {}, func(c Cell) { c.ExtendTake(5, 10, 2) }, 5, 2},
-		"raise":        {func(c Cell) { c.Extend(0, 10); c.Take(4) }, func(c Cell) { c.Extend(2, 20) }, 4, 1},
-		"jump":         {func(c Cell) { c.Extend(0, 10); c.Take(4) }, func(c Cell) { c.Extend(15, 20) }, 4, 2},
-		"reopen":       {func(c Cell) { c.Extend(0, 10); c.Take(4); c.Close() }, func(c Cell) { c.Reopen(4, 14) }, 4, 4},
-		"free":         {func(c Cell) { c.Extend(0, 10); c.Take(4); c.Close() }, func(c Cell) { c.clear() }, 4, 3},
-		"use":          {func(c Cell) { c.clear() }, func(c Cell) { c.use() }, 0, 2},
+		"first extend": {func(Cell) {}, func(c Cell) { c.Extend(5, 10) }, 5, 2, false},
+		"extend take":  {func(Cell) {}, func(c Cell) { c.ExtendTake(5, 10, 2) }, 5, 2, false},
+		"raise":        {func(c Cell) { c.Extend(0, 10); c.Take(4) }, func(c Cell) { c.Extend(2, 20) }, 4, 1, true},
+		"jump":         {func(c Cell) { c.Extend(0, 10); c.Take(4) }, func(c Cell) { c.Extend(15, 20) }, 4, 2, false},
+		"reopen":       {func(c Cell) { c.Extend(0, 10); c.Take(4); c.Close() }, func(c Cell) { c.Reopen(4, 14) }, 4, 2, true},
+		"reopen above": {func(c Cell) { c.Extend(0, 10); c.Take(4); c.Close() }, func(c Cell) { c.Reopen(9, 19) }, 4, 4, false},
+		"reopen take":  {func(c Cell) { c.Extend(0, 10); c.Take(4); c.Close() }, func(c Cell) { c.ReopenTake(4, 14, 2) }, 4, 2, true},
+		"free":         {func(c Cell) { c.Extend(0, 10); c.Take(4); c.Close() }, func(c Cell) { c.clear() }, 4, 3, false},
+		"use":          {func(c Cell) { c.clear() }, func(c Cell) { c.use() }, 0, 2, false},
 	} {
 		t.Run(what, func(t *testing.T) {
 			a := heapArena(t)
@@ -199,6 +211,9 @@ func TestDyingBetweenTwoStoresNeverRepeatsANumber(t *testing.T) {
 				c.w[0].Store(state[0])
 				c.w[1].Store(state[1])
 				v := &verifier{region: a.region}
+				if cur, max, _ := c.Load(); tc.known && (max == 0 || cur < tc.issued) {
+					t.Fatalf("state %#x has forgotten the number: %d of %d", state, cur, max)
+				}
 				used, err := v.cell(c.w, uid(77), 0)
 				if err != nil {
 					t.Fatalf("state %#x is not trusted: %v", state, err)

@@ -11,10 +11,12 @@ import (
 // and cell) lie in slots and never move, since a reader may be using one. What
 // grows and is rebuilt is only the index in front of them.
 //
-// It is a short list of tables of up to nameTableMax names, so that an index place
-// fits 16 bits: [tag:4][local entry + 1:12]. Four places are read as one word. The
-// tag spares 15 of 16 looks at a wrong entry. At 9/10 load the index costs about
-// 2.5 bytes a name.
+// A table has up to nameTableMax names, so that an index place fits 16 bits:
+// [tag:4][local entry + 1:12]. Four places are read as one word. The tag spares 15
+// of 16 looks at a wrong entry. At 9/10 load the index costs about 2.5 bytes a name.
+// When a section has more names, tables come in levels: one, four, sixteen …; a name
+// belongs to one table of each level, by bits of its fingerprint, and is in the first
+// that had room. So a search looks at log₄ of the number of tables.
 //
 // Readers take no lock; all changes are made under the section's lock.
 type nameSet struct {
@@ -36,17 +38,17 @@ type nameTable struct {
 	slots [nameTableSlots]atomic.Pointer[page]
 	index atomic.Pointer[[]atomic.Uint64]
 
-	meta    [nameTableSlots]nameSlotMeta
-	taken   int         // entries in use or in limbo
-	live    int         // entries in the index
-	dropped int         // dropped lanes in the index
-	limbo   []limboName // oldest first
+	meta    []nameSlotMeta // as many as slots were ever used
+	taken   int            // entries in use or in limbo
+	live    int            // entries in the index
+	dropped int            // dropped lanes in the index
+	limbo   []limboName    // oldest first
 }
 
 type nameSlotMeta struct {
-	slot  uint32
 	bits  [namesPerSlot / 64]uint64
-	taken int
+	slot  uint32
+	taken uint8
 }
 
 type limboName struct {
@@ -59,16 +61,83 @@ func laneTag(lo uint64) uint64 { return lo >> 60 << 12 }
 func homeWord(lo uint64, words int) int { return int(uint64(uint32(lo)) * uint64(words) >> 32) }
 
 func (s *nameSet) find(k ids.Key) *[nameEntryWords]atomic.Uint64 {
-	tables := s.tables.Load()
-	if tables == nil {
-		return nil
-	}
-	for _, t := range *tables {
-		if e, _ := t.find(k); e != nil {
-			return e
+	tables := s.all()
+	for at := firstTable(); at.index(k.Lo) < len(tables); at = at.next() {
+		if t := tables[at.index(k.Lo)]; t != nil {
+			if e, _ := t.find(k); e != nil {
+				return e
+			}
 		}
 	}
 	return nil
+}
+
+// all lists the tables, level after level; those never needed are nil.
+func (s *nameSet) all() []*nameTable {
+	if p := s.tables.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// level is where the tables of one level are in the list.
+type level struct{ base, size int }
+
+func firstTable() level { return level{0, 1} }
+
+func (l level) next() level { return level{l.base + l.size, l.size * 4} }
+
+// index is the place of a name's table in the list.
+func (l level) index(lo uint64) int { return l.base + int(lo>>32)&(l.size-1) }
+
+// at returns the table at a place in the list, making it if need be. It may be
+// called only with the section locked.
+func (s *nameSet) at(i int) *nameTable {
+	tables := s.all()
+	if i < len(tables) && tables[i] != nil {
+		return tables[i]
+	}
+	n := len(tables)
+	for l := firstTable(); n <= i; l = l.next() {
+		n = l.base + l.size
+	}
+	next := make([]*nameTable, n)
+	copy(next, tables)
+	next[i] = newNameTable()
+	s.tables.Store(&next)
+	return next[i]
+}
+
+// roomy returns the first table of a name's that has a free entry, and its place.
+// It may be called only with the section locked.
+func (s *nameSet) roomy(lo uint64, guard *Guard, give func(uint32)) (t *nameTable, i int) {
+	for l := firstTable(); ; l = l.next() {
+		i = l.index(lo)
+		t = s.at(i)
+		t.settle(guard, give)
+		if !t.full() {
+			return t, i
+		}
+	}
+}
+
+// holds reports whether a name may be in the table at place i of the list.
+func holds(i int, lo uint64) bool {
+	l := firstTable()
+	for i >= l.base+l.size {
+		l = l.next()
+	}
+	return l.index(lo) == i
+}
+
+// A name slot's directory number: [slot of the table:8][table:24][section:32], so
+// that the next process finds every name where it was.
+func nameSlotNumber(s ids.Section, table, slot int) uint64 {
+	return uint64(slot)<<56 | uint64(table)<<32 | uint64(s)
+}
+
+func splitNameSlotNumber(no uint64) (s ids.Section, table, slot int) {
+	return ids.Section(no), int(no >> 32 & 0xFFFFFF), int(no >> 56)
 }
 
 func (t *nameTable) find(k ids.Key) (e *[nameEntryWords]atomic.Uint64, local int) {
@@ -201,25 +270,30 @@ func (t *nameTable) reindex() []atomic.Uint64 {
 func (t *nameTable) full() bool { return t.taken >= nameTableMax }
 
 // takeEntry finds a free entry, in a new slot if need be. The table must not be full.
-func (t *nameTable) takeEntry(newSlot func() (uint32, *page, error)) (local int, err error) {
-	empty := -1
+func (t *nameTable) takeEntry(newSlot func(i int) (uint32, *page, error)) (local int, err error) {
+	empty := len(t.meta)
 	for i := range t.meta {
 		if t.slots[i].Load() == nil {
-			if empty < 0 {
-				empty = i
-			}
+			empty = min(empty, i)
 		} else if local, ok := t.takeFrom(i); ok {
 			return local, nil
 		}
 	}
-	slot, mem, err := newSlot()
+	slot, mem, err := newSlot(empty)
 	if err != nil {
 		return 0, err
 	}
-	t.meta[empty] = nameSlotMeta{slot: slot}
-	t.slots[empty].Store(mem)
+	t.addSlot(empty, slot, mem)
 	local, _ = t.takeFrom(empty)
 	return local, nil
+}
+
+func (t *nameTable) addSlot(i int, slot uint32, mem *page) {
+	for len(t.meta) <= i {
+		t.meta = append(t.meta, nameSlotMeta{})
+	}
+	t.meta[i] = nameSlotMeta{slot: slot}
+	t.slots[i].Store(mem)
 }
 
 func (t *nameTable) takeFrom(i int) (local int, ok bool) {
@@ -263,5 +337,5 @@ func (t *nameTable) settle(guard *Guard, give func(slot uint32)) {
 }
 
 func (t *nameTable) bytes() int64 {
-	return int64(len(*t.index.Load()))*8 + nameTableSlots*(8+32) + 96
+	return int64(len(*t.index.Load()))*8 + int64(cap(t.meta))*24 + nameTableSlots*8 + 96
 }

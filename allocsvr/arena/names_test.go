@@ -166,7 +166,8 @@ func TestNamesTakeLittleMoreThanThirtyTwoBytes(t *testing.T) {
 	st := a.Stats()
 	perName := float64(st.Bytes+st.IndexBytes) / n
 	t.Logf("%.2f bytes a name: %.2f in slots, %.2f to find it", perName, float64(st.Bytes)/n, float64(st.IndexBytes)/n)
-	if perName > 32*1.10 {
+	// A tenth, and a little for the last slot of each table, which is half empty.
+	if perName > 32*1.11 {
 		t.Errorf("%.2f bytes a name", perName)
 	}
 }

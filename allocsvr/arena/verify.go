@@ -216,16 +216,22 @@ func (v *verifier) records(slot uint32, d dirEntry) error {
 }
 
 func (v *verifier) nameSlot(slot uint32, off int64, ord int, d dirEntry) error {
-	if d.no >= uint64(len(v.m.sections)) {
-		return v.bad(ReasonDirectory, v.dirOffset(slot), dirEntryWords*8, "slot %d has names of section %d of %d", slot, d.no, len(v.m.sections))
+	no, table, first := splitNameSlotNumber(d.no)
+	if int(no) >= len(v.m.sections) || first >= nameTableSlots {
+		return v.bad(ReasonDirectory, v.dirOffset(slot), dirEntryWords*8, "slot %d has names of section %d of %d", slot, no, len(v.m.sections))
 	}
-	s, err := v.opened(ids.Section(d.no), slot)
+	s, err := v.opened(no, slot)
 	if err != nil {
 		return err
 	}
 	mem := v.m.pool.at(slot)
 	set := &s.names[ord]
-	t, first := set.adoptSlot(slot, mem)
+	t := set.at(table)
+	if t.slots[first].Load() != nil {
+		return v.bad(ReasonDirectory, v.dirOffset(slot), dirEntryWords*8, "slots %d and %d have the same place in a name table", t.meta[first].slot, slot)
+	}
+	t.addSlot(first, slot, mem)
+	first *= namesPerSlot
 	for i := range namesPerSlot {
 		e := nameEntry(mem, i)
 		k := ids.Key{Space: d.space, Hi: e[0].Load(), Lo: e[1].Load()}
@@ -240,6 +246,9 @@ func (v *verifier) nameSlot(slot uint32, off int64, ord int, d dirEntry) error {
 		if k.Section(v.m.header.sections) != s.no {
 			return v.bad(ReasonCell, at, nameEntryWords*8, "a name of section %d among those of %d", k.Section(v.m.header.sections), s.no)
 		}
+		if !holds(table, k.Lo) || first+i >= nameTableMax {
+			return v.bad(ReasonCell, at, nameEntryWords*8, "a name where no search looks")
+		}
 		if set.find(k) != nil {
 			return v.bad(ReasonCell, at, nameEntryWords*8, "the same name twice")
 		}
@@ -248,27 +257,6 @@ func (v *verifier) nameSlot(slot uint32, off int64, ord int, d dirEntry) error {
 		s.keys.Add(1)
 	}
 	return nil
-}
-
-// adoptSlot puts a slot into the first table with room for it, but not at the
-// last place, where one entry has no number in the index.
-func (s *nameSet) adoptSlot(slot uint32, mem *page) (t *nameTable, first int) {
-	if tables := s.tables.Load(); tables != nil {
-		for _, t := range *tables {
-			for i := range nameTableSlots - 1 {
-				if t.slots[i].Load() == nil {
-					return t.adopt(i, slot, mem)
-				}
-			}
-		}
-	}
-	return s.addTable().adopt(0, slot, mem)
-}
-
-func (t *nameTable) adopt(i int, slot uint32, mem *page) (*nameTable, int) {
-	t.meta[i] = nameSlotMeta{slot: slot}
-	t.slots[i].Store(mem)
-	return t, i * namesPerSlot
 }
 
 func (v *verifier) cell(w *[cellWords]atomic.Uint64, k ids.Key, off int64) (used bool, err error) {
