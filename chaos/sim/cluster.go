@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seqsvr/seqsvr/allocsvr"
@@ -301,6 +302,49 @@ func (c *Cluster) endAlloc(id string, end func(*allocHost)) {
 		end(&gone)
 	}()
 }
+
+// copyArena is what a snapshot of the machine's memory would hold now.
+func (c *Cluster) copyArena(id string) *arena.Heap {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.allocs[id].region.Clone()
+}
+
+// replaceArena puts other memory into a machine whose process is gone; reboot
+// gives it another boot id.
+func (c *Cluster) replaceArena(id string, region *arena.Heap, reboot bool) {
+	h := c.allocs[id]
+	<-h.ended
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h.region = region
+	if reboot {
+		h.boot++
+	}
+}
+
+// flipBit damages one word in use of a machine's memory: the one at the given
+// share of them.
+func (c *Cluster) flipBit(id string, at float64, bit int) {
+	h := c.allocs[id]
+	<-h.ended
+	var used []*atomic.Uint64
+	for off := int64(0); off < h.region.Size(); off += pageBytes {
+		words := h.region.Words(off, pageBytes)
+		for i := range words {
+			if words[i].Load() != 0 {
+				used = append(used, &words[i])
+			}
+		}
+	}
+	if len(used) > 0 {
+		w := used[int(at*float64(len(used)))%len(used)]
+		w.Store(w.Load() ^ 1<<bit)
+	}
+}
+
+// pageBytes divides every part of an arena.
+const pageBytes = 4096
 
 type allocStoreConn struct{ storeConn }
 

@@ -32,6 +32,7 @@ func (c *ringCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.Che
 }
 
 func (c *ringCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
+	c.ring.count(e.Message)
 	enc := zapcore.NewMapObjectEncoder()
 	for _, f := range c.fields {
 		f.AddTo(enc)

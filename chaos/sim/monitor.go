@@ -48,6 +48,8 @@ func (m *monitor) arrived(srv *process, msg *Message) answerer {
 			continue // the client's own record covers it
 		}
 		id := m.ghosts.Call(history.Op{Kind: history.Alloc, Key: keyText(req, i), N: count(req, i)})
+		// Unless it comes to more: it may have taken numbers, and nobody waited for it.
+		m.ghosts.Return(id, history.Op{Outcome: history.Unknown, Err: "canceled"})
 		f.ghosts = append(f.ghosts, ghost{id: id, index: i, repeatable: repeatable})
 	}
 	return f

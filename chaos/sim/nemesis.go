@@ -21,14 +21,25 @@ func AllFaults() Faults {
 	return f
 }
 
+// LosslessFaults are those that cost no number, with Options.Lossless: planned
+// operations, crashes of processes that come back at once, and elections.
+func LosslessFaults() Faults {
+	return Faults{
+		"kill-alloc": 8, "flap": 1, "kill-leader": 4, "kill-store": 2, "partition-clients": 2,
+		"drain": 6, "scale-out": 4, "scale-in": 4, "restart-alloc": 6, "rolling-restart": 1, "clock-drift": 1,
+	}
+}
+
+// PlannedFaults are what an operator does; with Options.Planned no call may fail.
+func PlannedFaults() Faults {
+	return Faults{"drain": 4, "scale-out": 3, "scale-in": 3, "restart-alloc": 4, "rolling-restart": 2}
+}
+
 // action is one kind of fault. Its inject picks a target and begins; what ends
 // it later goes through nemesis.later. It reports false if it found no target.
 type action struct {
 	weight int
-	// failovers is how many take-overs it forces: of an AllocSvr's sections or
-	// session by another process, or of the leadership by another StoreSvr.
-	failovers int
-	inject    func(*nemesis) bool
+	inject func(*nemesis) bool
 }
 
 // nemesis injects faults. All its choices come from one source, drawn in one
@@ -112,6 +123,10 @@ func (x *nemesis) begin(f history.Fault, hosts ...string) (end func()) {
 		x.busy[h] = true
 	}
 	x.mu.Unlock()
+	if x.c.opt.Lossless {
+		f.Losses = 0
+	}
+	f.Planned = x.c.opt.Planned
 	x.c.events.add("FAULT       %s %s", f.Name, f.Node)
 	over := x.c.recorder.Fault(f)
 	return func() {
@@ -235,17 +250,51 @@ func (x *nemesis) partition(name, id string, others []string, direction int, d t
 }
 
 var actions = map[string]action{
-	"kill-alloc": {weight: 16, failovers: 1, inject: func(x *nemesis) bool {
+	"kill-alloc": {weight: 16, inject: func(x *nemesis) bool {
 		down := x.r.between(10*time.Millisecond, 800*time.Millisecond)
-		if x.r.chance(0.2) { // longer than its lease: it comes back to find its sections gone
+		if !x.c.opt.Lossless && x.r.chance(0.2) { // longer than its lease: it comes back to find its sections gone
 			down = x.r.between(time.Second, 5*time.Second)
 		}
 		return x.crashAlloc("kill-alloc", down, false)
 	}},
-	"lose-alloc": {weight: 10, failovers: 1, inject: func(x *nemesis) bool {
+	"lose-alloc": {weight: 10, inject: func(x *nemesis) bool {
 		return x.crashAlloc("lose-alloc", x.r.between(10*time.Millisecond, 4*time.Second), true)
 	}},
-	"pause-alloc": {weight: 12, failovers: 1, inject: func(x *nemesis) bool {
+	// The machine comes back from a reboot with what looks like its shared memory.
+	"stale-arena": {weight: 3, inject: func(x *nemesis) bool {
+		age, down := x.r.between(50*time.Millisecond, 3*time.Second), x.r.between(10*time.Millisecond, time.Second)
+		id, ok := x.alloc()
+		if !ok {
+			return false
+		}
+		end := x.begin(history.Fault{Name: "stale-arena", Node: id, Losses: 1}, id)
+		copied := x.c.copyArena(id)
+		x.later(age, func() {
+			x.c.crashAlloc(id, false)
+			x.sleep(down)
+			x.c.replaceArena(id, copied, true)
+			x.c.startAlloc(id)
+			end()
+		})
+		return true
+	}},
+	// A bit of the shared memory has flipped while the process was down.
+	"flipped-bit": {weight: 3, inject: func(x *nemesis) bool {
+		at, bit, down := x.r.within(0, 1), x.r.below(64), x.r.between(10*time.Millisecond, time.Second)
+		id, ok := x.alloc()
+		if !ok {
+			return false
+		}
+		end := x.begin(history.Fault{Name: "flipped-bit", Node: id, Losses: 1}, id)
+		x.c.crashAlloc(id, false)
+		x.later(down, func() {
+			x.c.flipBit(id, at, bit)
+			x.c.startAlloc(id)
+			end()
+		})
+		return true
+	}},
+	"pause-alloc": {weight: 12, inject: func(x *nemesis) bool {
 		d := x.r.between(x.c.opt.TTL/2, 3*x.c.opt.TTL)
 		id, ok := x.alloc()
 		if ok {
@@ -253,13 +302,13 @@ var actions = map[string]action{
 		}
 		return ok
 	}},
-	"kill-leader": {weight: 12, failovers: 1, inject: func(x *nemesis) bool {
+	"kill-leader": {weight: 12, inject: func(x *nemesis) bool {
 		return x.crashStore("kill-leader", true)
 	}},
 	"kill-store": {weight: 3, inject: func(x *nemesis) bool {
 		return x.crashStore("kill-store", false)
 	}},
-	"pause-leader": {weight: 6, failovers: 1, inject: func(x *nemesis) bool {
+	"pause-leader": {weight: 6, inject: func(x *nemesis) bool {
 		d := x.r.between(400*time.Millisecond, 2*x.c.opt.TTL)
 		id, ok := x.store(true)
 		if ok {
@@ -268,7 +317,7 @@ var actions = map[string]action{
 		return ok
 	}},
 	// The leader keeps its AllocSvrs, but not its peers: it must not go on answering heartbeats.
-	"isolate-leader": {weight: 8, failovers: 1, inject: func(x *nemesis) bool {
+	"isolate-leader": {weight: 8, inject: func(x *nemesis) bool {
 		d, dir := x.r.between(600*time.Millisecond, 4*time.Second), x.r.below(directions)
 		id, ok := x.store(true)
 		if ok {
@@ -276,7 +325,7 @@ var actions = map[string]action{
 		}
 		return ok
 	}},
-	"partition-leader": {weight: 5, failovers: 1, inject: func(x *nemesis) bool {
+	"partition-leader": {weight: 5, inject: func(x *nemesis) bool {
 		d := x.r.between(600*time.Millisecond, 4*time.Second)
 		id, ok := x.store(true)
 		if ok {
@@ -284,7 +333,7 @@ var actions = map[string]action{
 		}
 		return ok
 	}},
-	"partition-alloc": {weight: 8, failovers: 1, inject: func(x *nemesis) bool {
+	"partition-alloc": {weight: 8, inject: func(x *nemesis) bool {
 		d, dir := x.r.between(x.c.opt.TTL, 3*x.c.opt.TTL), x.r.below(directions)
 		id, ok := x.alloc()
 		if ok {
@@ -385,7 +434,7 @@ var actions = map[string]action{
 		})
 		return true
 	}},
-	"flap": {weight: 3, failovers: 4, inject: func(x *nemesis) bool {
+	"flap": {weight: 3, inject: func(x *nemesis) bool {
 		var pauses [8]time.Duration
 		for i := range pauses {
 			pauses[i] = x.r.between(20*time.Millisecond, 500*time.Millisecond)
@@ -406,7 +455,7 @@ var actions = map[string]action{
 		})
 		return true
 	}},
-	"rolling-restart": {weight: 2, failovers: 1, inject: func(x *nemesis) bool {
+	"rolling-restart": {weight: 2, inject: func(x *nemesis) bool {
 		if !x.quiet(x.c.storeIDs) {
 			return false
 		}
@@ -421,7 +470,7 @@ var actions = map[string]action{
 		})
 		return true
 	}},
-	"restart-everything": {weight: 1, failovers: 1, inject: func(x *nemesis) bool {
+	"restart-everything": {weight: 1, inject: func(x *nemesis) bool {
 		down := x.r.between(100*time.Millisecond, 4*time.Second)
 		hosts := append(slices.Clone(x.c.storeIDs), x.c.runningAllocs()...)
 		if !x.quiet(hosts) {
@@ -447,14 +496,4 @@ var actions = map[string]action{
 		})
 		return true
 	}},
-}
-
-// failovers counts what the injected faults forced.
-func (x *nemesis) failovers() (total int, counts map[string]int) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for name, n := range x.counts {
-		total += n * actions[name].failovers
-	}
-	return total, x.counts
 }

@@ -312,7 +312,7 @@ type plan struct {
 
 func (n *Network) plan(m *Message) plan {
 	n.mu.Lock()
-	l := n.linkLocked(hostOf(m.From), hostOf(m.To))
+	l := n.linkLocked(m.From, m.To)
 	l.sent++
 	r := newSource(n.seed, l.name, l.sent)
 	w, hook := n.weather, n.hook
@@ -352,7 +352,7 @@ func (n *Network) carry(m *Message, p plan) bool {
 	}
 	for {
 		n.mu.Lock()
-		cut := n.linkLocked(hostOf(m.From), hostOf(m.To)).cut
+		cut := n.linkLocked(m.From, m.To).cut
 		n.mu.Unlock()
 		if cut == nil {
 			break
@@ -369,10 +369,10 @@ func (n *Network) carry(m *Message, p plan) bool {
 }
 
 // passGate waits while the host is paused.
-func (n *Network) passGate(addr string) bool {
+func (n *Network) passGate(host string) bool {
 	for {
 		n.mu.Lock()
-		gate := n.hostLocked(hostOf(addr)).gate
+		gate := n.hostLocked(host).gate
 		n.mu.Unlock()
 		if gate == nil {
 			return true
@@ -417,5 +417,5 @@ func (d describe) String() string {
 	if d.m.Copy {
 		kind = "copy"
 	}
-	return fmt.Sprintf("%s→%s %s %s %s", hostOf(d.m.From), hostOf(d.m.To), d.m.Method, kind, brief(d.m.Body))
+	return fmt.Sprintf("%s→%s %s %s %s", d.m.From, d.m.To, d.m.Method, kind, brief(d.m.Body))
 }

@@ -14,6 +14,14 @@ type Options struct {
 	Faults         Faults
 	Weather        Weather
 	Bugs           Bugs
+	// Lossless keeps the faults to those that must not cost a number: no
+	// process stays away for as long as its lease.
+	Lossless bool
+	// Planned says that no call may fail: the network is calm and every fault is
+	// an operator's doing.
+	Planned bool
+	// Limits is the longest time that a key may go unserved, by fault name.
+	Limits map[string]time.Duration
 
 	Stores, Allocs, Spares, Clients int
 	UIDs, Names                     int
@@ -73,13 +81,19 @@ func (o Options) withDefaults() Options {
 // Report is what a run did and found.
 type Report struct {
 	Seed uint64
-	// Failovers that the injected faults forced, and the faults by name.
+	// Failovers is how many take-overs there were: Resumed, Expired and Elected.
 	Failovers int
-	Faults    map[string]int
+	// Resumed sessions were continued by the next process of a crashed one;
+	// Expired ones lost their sections to others; Elected counts Raft leaders.
+	Resumed, Expired, Elected int
+	// Faults counts what was injected, by name.
+	Faults map[string]int
 	// Operations of the clients, and how many of them were answered.
 	Operations, Answered int
 	// NumbersLost were declared lost.
 	NumbersLost int64
+	// Unserved is the longest that a key went without success, by fault.
+	Unserved map[string]time.Duration
 	// Recovery is how long the cluster took to serve every key after the last fault.
 	Recovery   time.Duration
 	Simulated  time.Duration
@@ -90,3 +104,23 @@ type Report struct {
 
 // OK reports that nothing was violated.
 func (r *Report) OK() bool { return len(r.Violations) == 0 }
+
+// Varied are the options of a random run: sizes, steps, patience and weather
+// differ from seed to seed, so that no one shape of cluster is all that is tried.
+func Varied(seed uint64) Options {
+	r := newSource(seed, nameHash("options"), 0)
+	pick := func(of ...int) int { return of[r.below(len(of))] }
+	w := rough()
+	w.DelayMax = r.between(200*time.Microsecond, 5*time.Millisecond)
+	w.Loss = r.within(0, 0.004)
+	w.Straggle, w.StraggleMax = r.within(0, 0.03), r.between(10*time.Millisecond, 200*time.Millisecond)
+	w.Duplicate, w.DuplicateMax = r.within(0, 0.1), r.between(time.Second, 10*time.Second)
+	return Options{
+		Seed: seed, Faults: AllFaults(), Weather: w,
+		Stores: pick(3, 3, 3, 5), Allocs: pick(2, 3, 3, 4), Spares: pick(1, 1, 2), Clients: pick(3, 4, 5),
+		UIDs: pick(6, 12, 20), Names: pick(1, 4), Sections: uint32(pick(2, 8, 8, 24)),
+		Step: uint64(pick(8, 40, 40, 200)), TTL: time.Duration(pick(1000, 2000, 2000, 3000)) * time.Millisecond,
+		Rate: float64(pick(10, 20, 30)), CallTimeout: time.Duration(pick(1000, 2000, 3000)) * time.Millisecond,
+		GapMin: 100 * time.Millisecond, GapMax: time.Duration(pick(1500, 2000, 3000)) * time.Millisecond,
+	}
+}

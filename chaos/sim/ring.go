@@ -15,6 +15,8 @@ type ring struct {
 	events []event
 	next   int
 	full   bool
+	// said counts the processes' log messages.
+	said map[string]int
 }
 
 // event is formatted only when it is dumped: most never are.
@@ -25,7 +27,9 @@ type event struct {
 	n      int
 }
 
-func newRing(size int) *ring { return &ring{start: time.Now(), events: make([]event, size)} }
+func newRing(size int) *ring {
+	return &ring{start: time.Now(), events: make([]event, size), said: map[string]int{}}
+}
 
 func (r *ring) add(format string, args ...any) {
 	r.mu.Lock()
@@ -37,6 +41,19 @@ func (r *ring) add(format string, args ...any) {
 		r.next, r.full = 0, true
 	}
 	r.mu.Unlock()
+}
+
+// count notes that a process said something.
+func (r *ring) count(message string) {
+	r.mu.Lock()
+	r.said[message]++
+	r.mu.Unlock()
+}
+
+func (r *ring) counted(message string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.said[message]
 }
 
 // dump writes the events, oldest first.

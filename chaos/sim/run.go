@@ -52,6 +52,13 @@ func (c *Cluster) run(rep *Report) {
 	rep.Simulated = time.Since(c.begun)
 }
 
+// What the processes log when one takes over from another.
+const (
+	saidResumed = "session resumed, no number is lost"
+	saidExpired = "lease ran out"
+	saidLeading = "leading"
+)
+
 // drive runs the workload under faults, and then sees to it that every key is served again.
 func (c *Cluster) drive(rep *Report, clients []sdk) {
 	ctx, stop := context.WithCancel(context.Background())
@@ -68,7 +75,7 @@ func (c *Cluster) drive(rep *Report, clients []sdk) {
 	})
 	x := newNemesis(c, c.opt.Seed)
 	x.run(c.opt.Faults, c.opt.Duration, c.opt.GapMin, c.opt.GapMax)
-	rep.Failovers, rep.Faults = x.failovers()
+	rep.Faults = x.counts
 
 	c.net.healAll()
 	c.net.setWeather(calm())
@@ -116,10 +123,17 @@ func (c *Cluster) wind(rep *Report) {
 
 	h := c.recorder.History()
 	h.Seed, h.Step = c.opt.Seed, int64(c.opt.Step)
-	verdict := check.Check(h, check.Options{})
+	verdict := check.Check(h, check.Options{Limits: c.opt.Limits})
 	rep.Operations = verdict.Operations
 	rep.Answered = verdict.Operations - verdict.Failed - verdict.Unknown
 	rep.NumbersLost = verdict.NumbersLost
+	rep.Unserved = map[string]time.Duration{}
+	for name, ms := range verdict.MaxUnavailableMS {
+		rep.Unserved[name] = time.Duration(ms) * time.Millisecond
+	}
+	rep.Resumed, rep.Expired = c.events.counted(saidResumed), c.events.counted(saidExpired)
+	rep.Elected = c.events.counted(saidLeading)
+	rep.Failovers = rep.Resumed + rep.Expired + rep.Elected
 	rep.Violations = append(rep.Violations, c.monitor.violations()...)
 	for _, v := range verdict.Violations {
 		rep.Violations = append(rep.Violations, v.String())

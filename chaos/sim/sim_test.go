@@ -35,7 +35,7 @@ func judge(t *testing.T, rep Report) {
 
 func TestSimulatedFailoversViolateNothing(t *testing.T) {
 	if *seedFlag != 0 {
-		rep := Run(t, Options{Seed: *seedFlag, Faults: AllFaults()})
+		rep := Run(t, Varied(*seedFlag))
 		judge(t, rep)
 		t.Log(summary([]Report{rep}))
 		return
@@ -54,7 +54,7 @@ func TestSimulatedFailoversViolateNothing(t *testing.T) {
 			for forced.Load() < *failoversFlag && !t.Failed() {
 				seed := next.Add(1)
 				t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
-					rep := Run(t, Options{Seed: seed, Faults: AllFaults()})
+					rep := Run(t, Varied(seed))
 					judge(t, rep)
 					forced.Add(int64(rep.Failovers))
 					mu.Lock()
@@ -68,12 +68,63 @@ func TestSimulatedFailoversViolateNothing(t *testing.T) {
 	t.Logf("%s, in %.1f s", summary(all), time.Since(start).Seconds())
 }
 
+// several runs a few seeds of one kind of run, over the cores.
+func several(t *testing.T, opt Options, seeds int, look func(*testing.T, Report)) {
+	t.Helper()
+	for seed := range uint64(seeds) {
+		t.Run(fmt.Sprintf("seed=%d", seed+1), func(t *testing.T) {
+			t.Parallel()
+			opt := opt
+			opt.Seed = seed + 1
+			rep := Run(t, opt)
+			judge(t, rep)
+			t.Log(summary([]Report{rep}))
+			if look != nil {
+				look(t, rep)
+			}
+		})
+	}
+}
+
+func TestCrashesAndElectionsLoseNoNumber(t *testing.T) {
+	w := rough()
+	w.Loss, w.Duplicate = 0.01, 0.05
+	several(t, Options{Faults: LosslessFaults(), Lossless: true, Weather: w}, 6, func(t *testing.T, rep Report) {
+		if rep.NumbersLost != 0 || rep.Failovers < 10 {
+			t.Errorf("%d numbers were lost in %d failovers", rep.NumbersLost, rep.Failovers)
+		}
+	})
+}
+
+func TestPlannedOperationsLoseNothingAndFailNoCall(t *testing.T) {
+	several(t, Options{Faults: PlannedFaults(), Lossless: true, Planned: true, Weather: calm(), GapMin: time.Second, GapMax: 3 * time.Second}, 4, nil)
+}
+
+func TestLostMachineIsReplacedWithinTheLease(t *testing.T) {
+	ttl := 2 * time.Second
+	several(t, Options{
+		TTL: ttl, Faults: Faults{"lose-alloc": 1}, Weather: calm(), GapMin: 6 * time.Second, GapMax: 8 * time.Second,
+		Limits: map[string]time.Duration{"lose-alloc": ttl + 500*time.Millisecond},
+	}, 4, nil)
+}
+
+func TestCrashedProcessIsBackAtOnce(t *testing.T) {
+	// Down for up to 800 ms; then 300 ms.
+	several(t, Options{
+		Faults: Faults{"kill-alloc": 1}, Lossless: true, Weather: calm(), GapMin: 3 * time.Second, GapMax: 4 * time.Second,
+		Limits: map[string]time.Duration{"kill-alloc": 1100 * time.Millisecond},
+	}, 2, nil)
+}
+
 func summary(all []Report) string {
 	var sum Report
 	sum.Faults = map[string]int{}
 	worst := time.Duration(0)
 	for _, r := range all {
 		sum.Failovers += r.Failovers
+		sum.Resumed += r.Resumed
+		sum.Expired += r.Expired
+		sum.Elected += r.Elected
 		sum.Operations += r.Operations
 		sum.Answered += r.Answered
 		sum.Simulated += r.Simulated
@@ -87,6 +138,6 @@ func summary(all []Report) string {
 	for _, name := range slices.Sorted(maps.Keys(sum.Faults)) {
 		faults = append(faults, fmt.Sprintf("%s %d", name, sum.Faults[name]))
 	}
-	return fmt.Sprintf("%d clusters, %d failovers, %s simulated, %d of %d operations answered, %d numbers declared lost, slowest recovery %s (%s)",
-		len(all), sum.Failovers, sum.Simulated.Round(time.Second), sum.Answered, sum.Operations, sum.NumbersLost, worst.Round(time.Millisecond), strings.Join(faults, ", "))
+	return fmt.Sprintf("%d clusters, %d failovers (%d processes resumed, %d sessions expired, %d leaders elected), %s simulated, %d of %d operations answered, %d numbers declared lost, slowest recovery %s (%s)",
+		len(all), sum.Failovers, sum.Resumed, sum.Expired, sum.Elected, sum.Simulated.Round(time.Second), sum.Answered, sum.Operations, sum.NumbersLost, worst.Round(time.Millisecond), strings.Join(faults, ", "))
 }
