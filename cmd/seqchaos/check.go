@@ -11,6 +11,7 @@ import (
 
 	"github.com/seqsvr/seqsvr/chaos/check"
 	"github.com/seqsvr/seqsvr/chaos/history"
+	"github.com/seqsvr/seqsvr/internal/cli"
 )
 
 func checkCommand() *cobra.Command {
@@ -21,10 +22,10 @@ func checkCommand() *cobra.Command {
 		Short: "Check a saved history again",
 		Example: `  seqchaos check report/history.jsonl
   seqchaos check report/history.jsonl --output json`,
-		Args: exactArgs(1, "one HISTORY file"),
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if step < 0 {
-				return usage("--step %d: want a positive number", step)
+				return cli.Usagef("--step %d: want a positive number", step)
 			}
 			if err := validOutput(output); err != nil {
 				return err
@@ -51,7 +52,7 @@ func outputFlag(c *cobra.Command, output *string) {
 
 func validOutput(output string) error {
 	if !slices.Contains([]string{"", "table", "json"}, output) {
-		return usage("--output %q: want table or json", output)
+		return cli.Usagef("--output %q: want table or json", output)
 	}
 	return nil
 }
@@ -76,7 +77,7 @@ func verdict(w io.Writer, r *check.Report) error {
 	for _, v := range r.Violations {
 		fmt.Fprintln(w, v)
 	}
-	return errViolation
+	return cli.Silent(cli.ExitFailed)
 }
 
 func table(w io.Writer, r *check.Report) error {

@@ -11,11 +11,15 @@ import (
 
 	"github.com/seqsvr/seqsvr/chaos/check"
 	"github.com/seqsvr/seqsvr/chaos/history"
+	"github.com/seqsvr/seqsvr/internal/cli"
 )
 
 func run(args ...string) (code int, stdout, stderr string) {
 	var o, e bytes.Buffer
-	code = execute(context.Background(), args, &o, &e)
+	root := command()
+	root.SetOut(&o)
+	root.SetErr(&e)
+	code = cli.Run(context.Background(), root, args, &e)
 	return code, o.String(), e.String()
 }
 
