@@ -29,6 +29,8 @@ const (
 	quietTimeouts = 3
 	// quiesceMax bounds the wait for Raft's answers when stopping.
 	quiesceMax = 5 * time.Second
+	// quiesceFailed is the same after a failure, when some answers will never come.
+	quiesceFailed = time.Second
 )
 
 // Node is a running StoreSvr.
@@ -278,12 +280,22 @@ func (n *Node) run() {
 			n.log.Error("store failed and takes no more part", zap.Error(err))
 			n.failed <- err
 			end()
-			// Off the quorum at once, so that the others elect a leader.
-			n.wg.Go(func() { _ = n.raft.Shutdown().Error() })
+			// Off the quorum, so that the others elect a leader.
+			n.wg.Go(n.leaveQuorum)
 			n.changed.give()
 		case <-n.closing:
 			return
 		}
+	}
+}
+
+// leaveQuorum ends Raft after a failure. Raft answers what it still can before.
+func (n *Node) leaveQuorum() {
+	ctx, cancel := context.WithTimeout(context.Background(), quiesceFailed)
+	defer cancel()
+	n.calls.close(ctx)
+	if err := n.raft.Shutdown().Error(); err != nil {
+		n.log.Warn("raft did not shut down cleanly", zap.Error(err))
 	}
 }
 
