@@ -184,13 +184,14 @@ func TestFreedMemoryIsUsedAgain(t *testing.T) {
 	if st := a.Stats(); st.Keys != 0 || st.Bytes != 0 {
 		t.Fatalf("%+v", st)
 	}
-	for i := range 40000 { // 313 slots
+	const names = 40000 // 313 slots
+	for i := range names {
 		ensure(t, a, name(t, fmt.Sprint(i)))
 	}
-	for i := range 40000 {
+	for i := range names {
 		a.Free(name(t, fmt.Sprint(i)))
 	}
-	for i := range 40000 {
+	for i := range names {
 		ensure(t, a, name(t, fmt.Sprint("again", i)))
 	}
 }

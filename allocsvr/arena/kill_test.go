@@ -119,7 +119,7 @@ func TestKilledProcessesLoseNoNumber(t *testing.T) {
 	}
 	path := filepath.Join(dir, "arena")
 	rounds := 30
-	if testing.Short() {
+	if testing.Short() || raceEnabled {
 		rounds = 5
 	}
 	var last [killKeys]ids.Seq

@@ -153,6 +153,9 @@ func TestNamesAreFoundWhileOthersComeAndGo(t *testing.T) {
 
 // 32 bytes a name, and little more to find it.
 func TestNamesTakeLittleMoreThanThirtyTwoBytes(t *testing.T) {
+	if raceEnabled {
+		t.Skip("slow, and there is nothing to race with")
+	}
 	o := testOptions(NewHeap("heap", 0))
 	o.MaxBytes = 1 << 30
 	a := openArena(t, o)

@@ -330,7 +330,7 @@ func TestEveryFlippedBitIsNoticedOrHarmless(t *testing.T) {
 	}
 	step := 1
 	if testing.Short() || raceEnabled {
-		step = 61
+		step = 199
 	}
 	reader, err := Open(testOptions(h))
 	if err != nil {

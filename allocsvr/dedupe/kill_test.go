@@ -102,7 +102,7 @@ func TestKilledProcessesAnswerEachRequestOnce(t *testing.T) {
 	}
 	path := filepath.Join(dir, "arena")
 	rounds := 40
-	if testing.Short() {
+	if testing.Short() || raceEnabled {
 		rounds = 5
 	}
 	next := uint64(0) // id to be asked next

@@ -10,6 +10,9 @@ import (
 
 // All in: pages with their directory, index, and what Go keeps beside them.
 func TestARecordTakesAtMostFortyEightBytes(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector has memory of its own")
+	}
 	const n = 400_000
 	f := newFixture(t, n)
 	fill := func(from, to uint64) {
