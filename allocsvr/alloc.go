@@ -25,7 +25,9 @@ type answer struct {
 	// holeFrom..holeTo may never have been issued; holeTo is first−1, or 0 for no hole.
 	holeFrom, holeTo ids.Seq
 	replayed         bool
-	fail             *Failure
+	// afterHole: a replayed answer whose hole is still to be looked up.
+	afterHole bool
+	fail      *Failure
 }
 
 // allocate answers every ask. A key that is asked for twice gets its numbers in

@@ -48,7 +48,7 @@ type Config struct {
 	Window           time.Duration
 	Windows          map[ids.SpaceID]time.Duration
 	WindowEntriesMax int
-	// MaxN is the most numbers of one key in one request.
+	// MaxN is the most numbers of one key in one request; below 2^31.
 	MaxN uint32
 	// MaxBatchKeys is the most keys in one request.
 	MaxBatchKeys int

@@ -3,6 +3,7 @@ package allocsvr
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/seqsvr/seqsvr/allocsvr/arena"
@@ -57,6 +58,7 @@ func (s *Server) allocateIdentified(ctx context.Context, w *world, asks []ask, o
 		}
 		s.allocateReady(ctx, w, asks, out, ready, time.Until(end))
 		if len(later) == 0 {
+			s.declareAgain(ctx, asks, out)
 			return since
 		}
 		todo = later[:0]
@@ -91,7 +93,7 @@ func (s *Server) begin(w *world, a *ask, out *answer, r *identified, handOver ti
 		out.fail = failf(seqpb.Code_CODE_INVALID_ARGUMENT, "%v", err)
 		return 0, true
 	case o.Kind == dedupe.Hit:
-		out.first, out.replayed = o.First, true
+		out.first, out.replayed, out.afterHole = o.First, true, o.AfterHole
 		return o.Since, true
 	case o.Kind == dedupe.Busy:
 		r.pending = o.Pending
@@ -99,6 +101,38 @@ func (s *Server) begin(w *world, a *ask, out *answer, r *identified, handOver ti
 	}
 	r.token = o.Token
 	return o.Since, false
+}
+
+// declareAgain puts the hole before a replayed answer's numbers into it: the
+// answer that declared it first may never have arrived. The ledger has it.
+func (s *Server) declareAgain(ctx context.Context, asks []ask, out []answer) {
+	for i := range out {
+		if !out[i].afterHole {
+			continue
+		}
+		gaps, err := s.session.ReadGaps(ctx, asks[i].key)
+		if err != nil {
+			out[i] = answer{fail: failf(seqpb.Code_CODE_NOT_READY, "the hole before an earlier answer cannot be read: %v", err)}
+			continue
+		}
+		out[i].holeFrom, out[i].holeTo = holeBefore(gaps, out[i].first)
+	}
+}
+
+// holeBefore finds the hole that ends just before first, with those that it
+// touches; zeros if the ledger has none.
+func holeBefore(gaps []*seqpb.Gap, first ids.Seq) (from, to ids.Seq) {
+	for _, g := range slices.Backward(gaps) {
+		switch {
+		case to == 0 && ids.Seq(g.From) < first && ids.Seq(g.To) >= first-1:
+			from, to = ids.Seq(g.From), first-1
+		case to != 0 && ids.Seq(g.To)+1 == from:
+			from = ids.Seq(g.From)
+		case to != 0:
+			return from, to
+		}
+	}
+	return from, to
 }
 
 // allocateReady answers the asks that are nobody else's. Every token has ended after it.

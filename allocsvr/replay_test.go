@@ -161,3 +161,43 @@ func TestAnIdentifiedRequestDuringAMoveIsToldTheNewOwner(t *testing.T) {
 		}
 	})
 }
+
+// The first answer after a loss may itself be lost: its repetition must declare
+// the hole as well, also by the next process on the machine.
+func TestARepeatedAnswerDeclaresTheHoleAgain(t *testing.T) {
+	inRig(t, storetest.Config{}, func(r *rig) {
+		a := r.boot("a1")
+		r.store.Assign("a1")
+		settle()
+		a.take(t, uid(1), 57)
+		a.Kill() // and its machine with it
+		r.store.Expire("a1")
+		b := r.boot("b1")
+		r.store.Assign("b1")
+		settle()
+		ask := func(n *node) Result {
+			t.Helper()
+			res, err := n.AllocOne(context.Background(), uid(1), 2, rid(1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return res
+		}
+		first := ask(b)
+		if first.First != 101 || first.HoleTo != 100 || first.Replayed {
+			t.Fatalf("first after the loss: %+v", first)
+		}
+		b.wantNext(t, uid(1), 103)
+		want := first
+		want.Replayed = true
+		if again := ask(b); again != want {
+			t.Errorf("again: %+v, want %+v", again, want)
+		}
+		b.Kill()
+		b = r.boot("b1")
+		settle()
+		if again := ask(b); again != want {
+			t.Errorf("by the next process: %+v, want %+v", again, want)
+		}
+	})
+}

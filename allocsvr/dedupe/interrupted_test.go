@@ -23,7 +23,7 @@ func TestARequestInterruptedInItsStepIsFinished(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				err = o.Token.noted(start+5, func(n *arena.Note) ids.Seq {
+				err = o.Token.noted(start+5, false, func(n *arena.Note) ids.Seq {
 					commit := n.Commit
 					n.Commit = func(first ids.Seq) {
 						if recorded {

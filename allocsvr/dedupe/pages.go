@@ -152,7 +152,7 @@ func (t *Table) keep(in arena.Intent) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d := Digest{in.Data[0], in.Data[1] & lowBits48}
-	at := in.Data[2]
+	at, afterHole := in.Data[2]&^(1<<63), in.Data[2]>>63 != 0
 	if t.arena.Life(s.no) != s.life {
 		s.load()
 	}
@@ -163,7 +163,7 @@ func (t *Table) keep(in arena.Intent) error {
 	if err != nil {
 		return err
 	}
-	r.write(d, in.First, uint32(in.N), at)
+	r.write(d, in.First, countWord(uint32(in.N), afterHole), at)
 	r.p.reserved--
 	s.index.put(d.A, placeOf(r.p.ord, r.entry), s.digestA)
 	return nil

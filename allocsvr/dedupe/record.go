@@ -34,9 +34,24 @@ func digestOf(k ids.Key, id ID) Digest {
 type Entry struct {
 	Digest
 	First ids.Seq
-	Count uint32
+	Count uint32 // below afterHoleBit
 	At    uint64
+	// AfterHole: the numbers were the first after a declared hole, which a
+	// repetition must declare too, since the first answer may have been lost.
+	AfterHole bool
 }
+
+// afterHoleBit is AfterHole beside the count, in memory and in an export.
+const afterHoleBit = 1 << 31
+
+func countWord(n uint32, afterHole bool) uint32 {
+	if afterHole {
+		n |= afterHoleBit
+	}
+	return n
+}
+
+func (e Entry) countWord() uint32 { return countWord(e.Count, e.AfterHole) }
 
 // A page of records:
 //
@@ -45,7 +60,7 @@ type Entry struct {
 //	word 3: not used
 //	records of 4 words:
 //	  word 0: A    word 1: [check:16][B:48], 0 = no record, stored last
-//	  word 2: first    word 3: [ms since base:32][count:32]
+//	  word 2: first    word 3: [ms since base:32][after a hole:1][count:31]
 const (
 	headWords   = 4
 	entryWords  = 4
@@ -118,7 +133,8 @@ func readEntry(w *entryMem, base, salt uint64) (e Entry, used, ok bool) {
 	meta := w[3].Load()
 	e = Entry{
 		Digest: Digest{A: w[0].Load(), B: b & lowBits48},
-		First:  ids.Seq(w[2].Load()), Count: uint32(meta), At: base + meta>>32,
+		First:  ids.Seq(w[2].Load()), Count: uint32(meta) &^ afterHoleBit, At: base + meta>>32,
+		AfterHole: meta&afterHoleBit != 0,
 	}
 	good := e.First != 0 && e.First <= ids.MaxSeq && e.Count != 0
 	return e, true, good && b>>48 == checkEntry(e.A, e.B, uint64(e.First), meta, salt)

@@ -111,10 +111,12 @@ const (
 
 // Outcome of Begin.
 type Outcome struct {
-	Kind    Kind
-	First   ids.Seq  // of a Hit
-	Token   *Token   // of a Miss
-	Pending *Pending // of Busy
+	Kind  Kind
+	First ids.Seq // of a Hit
+	// AfterHole, of a Hit: see Entry.
+	AfterHole bool
+	Token     *Token   // of a Miss
+	Pending   *Pending // of Busy
 	// Since when (Unix ms) all answers for keys of this section and space are remembered.
 	Since uint64
 }
@@ -136,7 +138,7 @@ func (t *Table) Begin(no ids.Section, key ids.Key, id ID, n uint32, now uint64) 
 			if e.Count != n {
 				return Outcome{}, &MismatchError{Key: key, Was: e.Count, Want: n}
 			}
-			return Outcome{Kind: Hit, First: e.First, Since: since}, nil
+			return Outcome{Kind: Hit, First: e.First, AfterHole: e.AfterHole, Since: since}, nil
 		}
 		s.forget(at, d) // or there would be two records of one request
 	}

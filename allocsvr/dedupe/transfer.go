@@ -70,7 +70,7 @@ func (t *Table) Import(no ids.Section, e Export, now uint64) error {
 			t.arena.NoteRecordsSince(no, s.since)
 			return err
 		}
-		place.write(r.Digest, r.First, r.Count, r.At)
+		place.write(r.Digest, r.First, r.countWord(), r.At)
 		place.p.reserved--
 		s.index.put(r.A, placeOf(place.p.ord, place.entry), s.digestA)
 	}
@@ -95,7 +95,7 @@ func (e Export) Append(dst []byte) []byte {
 		dst = binary.LittleEndian.AppendUint64(dst, r.A)
 		dst = binary.LittleEndian.AppendUint64(dst, r.B)
 		dst = binary.LittleEndian.AppendUint64(dst, uint64(r.First))
-		dst = binary.LittleEndian.AppendUint32(dst, r.Count)
+		dst = binary.LittleEndian.AppendUint32(dst, r.countWord())
 		dst = binary.LittleEndian.AppendUint64(dst, r.At)
 	}
 	return binary.LittleEndian.AppendUint32(dst, crc32.ChecksumIEEE(dst[start:]))
@@ -120,10 +120,11 @@ func DecodeExport(b []byte) (Export, error) {
 	}
 	for p := body[exportHead:]; len(p) > 0; p = p[exportEntry:] {
 		r := Entry{
-			Digest: Digest{A: binary.LittleEndian.Uint64(p), B: binary.LittleEndian.Uint64(p[8:])},
-			First:  ids.Seq(binary.LittleEndian.Uint64(p[16:])),
-			Count:  binary.LittleEndian.Uint32(p[24:]),
-			At:     binary.LittleEndian.Uint64(p[28:]),
+			Digest:    Digest{A: binary.LittleEndian.Uint64(p), B: binary.LittleEndian.Uint64(p[8:])},
+			First:     ids.Seq(binary.LittleEndian.Uint64(p[16:])),
+			Count:     binary.LittleEndian.Uint32(p[24:]) &^ afterHoleBit,
+			At:        binary.LittleEndian.Uint64(p[28:]),
+			AfterHole: binary.LittleEndian.Uint32(p[24:])&afterHoleBit != 0,
 		}
 		if r.B > lowBits48 || r.First == 0 || r.First > ids.MaxSeq || r.Count == 0 || r.At > lowBits48 {
 			return Export{}, &DecodeError{fmt.Sprintf("entry %d cannot be", len(e.Entries))}

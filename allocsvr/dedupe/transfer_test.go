@@ -89,13 +89,13 @@ func TestAnImportIntoAFullTableIsHonest(t *testing.T) {
 }
 
 func TestBadExportsAreRefused(t *testing.T) {
-	good := Export{Since: start, Entries: []Entry{{Digest{1, 2}, 3, 4, start}}}.Append(nil)
+	good := Export{Since: start, Entries: []Entry{{Digest: Digest{1, 2}, First: 3, Count: 4, At: start, AfterHole: true}}}.Append(nil)
 	for what, b := range map[string][]byte{
 		"nothing": nil, "short": good[:10], "cut": good[:len(good)-1],
 		"flipped":  append([]byte{exportVersion}, append([]byte{good[1] ^ 1}, good[2:]...)...),
 		"version":  append([]byte{9}, good[1:]...),
-		"no count": Export{Entries: []Entry{{Digest{1, 2}, 3, 0, start}}}.Append(nil),
-		"no first": Export{Entries: []Entry{{Digest{1, 2}, 0, 1, start}}}.Append(nil),
+		"no count": Export{Entries: []Entry{{Digest: Digest{1, 2}, First: 3, At: start}}}.Append(nil),
+		"no first": Export{Entries: []Entry{{Digest: Digest{1, 2}, Count: 1, At: start}}}.Append(nil),
 	} {
 		var de *DecodeError
 		if _, err := DecodeExport(b); !errors.As(err, &de) {
@@ -106,7 +106,7 @@ func TestBadExportsAreRefused(t *testing.T) {
 
 func FuzzDecodeExport(f *testing.F) {
 	f.Add(Export{}.Append(nil))
-	f.Add(Export{Since: start, Entries: []Entry{{Digest{1, 2}, 3, 4, start}}}.Append(nil))
+	f.Add(Export{Since: start, Entries: []Entry{{Digest: Digest{1, 2}, First: 3, Count: 4, At: start, AfterHole: true}}}.Append(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		e, err := DecodeExport(b)
 		if err != nil {
