@@ -193,7 +193,7 @@ func (l *leadership) allocStatuses(n *Node, m *state.Meta) []*seqpb.AllocStatus 
 		}
 		if l != nil {
 			l.mu.Lock()
-			a.LeaseMs = int64((l.book.Deadline(ses.ID) - n.cfg.Clock.Now()) / time.Millisecond)
+			a.LeaseMs = max(0, int64((l.book.Deadline(ses.ID)-n.cfg.Clock.Now())/time.Millisecond))
 			if ld := l.loads[ses.ID]; ld != nil {
 				a.Keys, a.Rate = ld.keys, ld.rate
 			}

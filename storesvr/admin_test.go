@@ -290,3 +290,15 @@ func TestAnAddedStoreCatchesUpAndVotes(t *testing.T) {
 		sameState(t, lead, n4, 110)
 	})
 }
+
+func TestAMemberWithANewAddressMakesItKnown(t *testing.T) {
+	simulate(t, 3, nil, func(t *testing.T, g *group) {
+		lead := g.leader()
+		time.Sleep(2 * time.Second)
+		id := g.follower().cfg.ID
+		g.kill(id)
+		g.tune = func(c *Config) { c.RPCAddr = "elsewhere:1" }
+		g.start(id)
+		eventually(t, 10*time.Second, "the new address", func() bool { return metaOf(t, lead).Stores[id].RPCAddr == "elsewhere:1" })
+	})
+}

@@ -57,6 +57,8 @@ type leadership struct {
 	movedAt map[ids.Section]time.Duration
 	// balancing and force: see placement.Input.
 	balancing, force bool
+	// looked is when the loop last looked.
+	looked time.Duration
 	// directives is the version of the last directive.
 	directives uint64
 }
@@ -198,6 +200,13 @@ func (l *leadership) decide() (d decision, next time.Duration, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.n.cfg.Clock.Now()
+	if held := now - l.looked; l.looked != 0 && held > balanceEvery+l.n.cfg.LeaseTTL/2 {
+		// The process, or the machine, was suspended, or its clock jumped:
+		// heartbeats may be waiting unread. A longer wait is always safe.
+		l.log.Warn("the leader was held up and gives every lease a new wait", zap.Duration("held_up", held))
+		l.book.Lead(now)
+	}
+	l.looked = now
 	next = balanceEvery
 	err = l.n.fsm.read(func(st *state.State) {
 		live := leaseSessions(&st.Meta)

@@ -1,10 +1,12 @@
 package storesvr
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/seqsvr/seqsvr/internal/clock"
 	"github.com/seqsvr/seqsvr/internal/wire"
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
 	"github.com/seqsvr/seqsvr/router"
@@ -456,5 +458,32 @@ func TestATimedOutBatchIsOfUnknownOutcome(t *testing.T) {
 		}
 		g.setCut(n.cfg.ID, false)
 		a.crash()
+	})
+}
+
+// jumpy is a clock that can be set forward, as a suspended machine's is.
+type jumpy struct {
+	clock.Clock
+	ahead atomic.Int64
+}
+
+func (j *jumpy) Now() time.Duration { return j.Clock.Now() + time.Duration(j.ahead.Load()) }
+
+func TestALeaderThatWasSuspendedExpiresNobodyForIt(t *testing.T) {
+	j := &jumpy{}
+	simulate(t, 1, func(c *Config) { j.Clock = c.Clock; c.Clock = j }, func(t *testing.T, g *group) {
+		a := attach(t, g.leader, hello("a1"))
+		defer a.crash()
+		eventually(t, time.Second, "all sections", func() bool { return a.owned() == 16 })
+		time.Sleep(5 * time.Second)
+		j.ahead.Store(int64(time.Hour))
+		time.Sleep(5 * time.Second)
+		if a.refusal != nil || a.owned() != 16 || a.epoch(3) != 1 {
+			t.Fatalf("told %v, %d sections, epoch %d", a.refusal, a.owned(), a.epoch(3))
+		}
+		a.mu.Lock()
+		a.quiet = true
+		a.mu.Unlock()
+		eventually(t, 2*testTTL, "a real silence still ends the lease", func() bool { return len(metaOf(t, g.leader()).Sessions) == 0 })
 	})
 }

@@ -56,7 +56,11 @@ func (n *Node) AddStore(ctx context.Context, q *seqpb.AddStoreRequest) (*seqpb.S
 	if err := n.await(ctx, n.change(func() raft.IndexFuture { return n.raft.AddVoter(id, addr, 0, configTimeout) })); err != nil {
 		return n.changeFailed(err)
 	}
-	if _, err := n.propose(ctx, state.PutStore{Node: state.StoreNode{ID: q.Id, RaftAddr: q.RaftAddr, RPCAddr: q.Addr}}); err != nil {
+	node := state.StoreNode{ID: q.Id, RaftAddr: q.RaftAddr, RPCAddr: q.Addr}
+	if err := n.fsm.read(func(st *state.State) { node.HTTPAddr = st.Meta.Stores[q.Id].HTTPAddr }); err != nil {
+		return n.changeFailed(err)
+	}
+	if _, err := n.propose(ctx, state.PutStore{Node: node}); err != nil {
 		return n.changeFailed(err)
 	}
 	n.log.Info("store added", zap.String("node", q.Id), zap.String("raft", q.RaftAddr))

@@ -13,7 +13,6 @@ import (
 
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
 	"github.com/seqsvr/seqsvr/storesvr/disk"
-	"github.com/seqsvr/seqsvr/storesvr/state"
 )
 
 const (
@@ -136,117 +135,11 @@ func (n *Node) start(tr raft.Transport) error {
 	n.raft.RegisterObserver(n.contact.observer)
 	n.wg.Go(n.run)
 	n.wg.Go(func() { n.contact.run(n.closing) })
+	if n.cfg.DialAdmin != nil {
+		n.wg.Go(n.announce)
+	}
 	n.log.Info("store started", zap.Uint64("applied", n.fsm.appliedIndex()), zap.String("raft", n.cfg.RaftAddr))
 	return nil
-}
-
-func closeTransport(tr raft.Transport) error {
-	if c, ok := tr.(raft.WithClose); ok {
-		return c.Close()
-	}
-	return nil
-}
-
-// newRaft gives Raft's panics at its start, which mean an unreadable log, back as errors.
-func newRaft(conf *raft.Config, f raft.FSM, logs raft.LogStore, stable raft.StableStore, snaps raft.SnapshotStore, tr raft.Transport) (r *raft.Raft, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			cause, ok := p.(error)
-			if !ok {
-				cause = fmt.Errorf("%v", p)
-			}
-			err = fmt.Errorf("start raft: %w", cause)
-		}
-	}()
-	return raft.NewRaft(conf, f, logs, stable, snaps, tr)
-}
-
-func (n *Node) raftConfig() *raft.Config {
-	c := raft.DefaultConfig()
-	c.LocalID = raft.ServerID(n.cfg.ID)
-	c.HeartbeatTimeout = n.cfg.RaftTimeout
-	c.ElectionTimeout = n.cfg.RaftTimeout
-	// The longest that Raft allows: what rests on leadership is verified each
-	// time, so a short lease would only make a busy machine lose its leader.
-	c.LeaderLeaseTimeout = n.cfg.RaftTimeout
-	c.CommitTimeout = raftCommitTimeout
-	c.MaxAppendEntries = raftMaxAppendEntries
-	c.BatchApplyCh = true
-	c.ShutdownOnRemove = false
-	c.SnapshotThreshold = n.cfg.SnapshotThreshold
-	c.SnapshotInterval = n.cfg.SnapshotInterval
-	c.TrailingLogs = n.cfg.TrailingLogs
-	// The state is in state.db; catchUp has seen to it that it is not behind the snapshots.
-	c.NoSnapshotRestoreOnStart = true
-	c.NoLegacyTelemetry = true
-	c.NotifyCh = n.notify
-	c.Logger = newHclog(n.log.Named("raft"))
-	return c
-}
-
-func (n *Node) bootstrap(conf *raft.Config, stable raft.StableStore, tr raft.Transport) error {
-	if !n.cfg.Bootstrap {
-		return nil
-	}
-	has, err := raft.HasExistingState(n.st.Log, stable, n.st.Snapshots)
-	if err != nil {
-		return fmt.Errorf("look for raft state: %w", err)
-	}
-	if has {
-		return nil
-	}
-	var c raft.Configuration
-	for _, p := range n.cfg.Peers {
-		c.Servers = append(c.Servers, raft.Server{Suffrage: raft.Voter, ID: raft.ServerID(p.ID), Address: raft.ServerAddress(p.RaftAddr)})
-	}
-	if err := raft.BootstrapCluster(conf, n.st.Log, stable, n.st.Snapshots, tr, c); err != nil {
-		return fmt.Errorf("bootstrap raft: %w", err)
-	}
-	return nil
-}
-
-// catchUp restores the newest snapshot if the state is behind it — the process
-// died between receiving the snapshot and restoring it — and refuses a storage
-// whose parts do not fit together.
-func (n *Node) catchUp() error {
-	list, err := n.st.Snapshots.List()
-	if err != nil {
-		return fmt.Errorf("list snapshots: %w", err)
-	}
-	var snapIndex uint64
-	if len(list) > 0 {
-		snapIndex = list[0].Index
-		if err := n.restoreNewest(list[0].ID); err != nil {
-			return fmt.Errorf("snapshot %s: %w", list[0].ID, err)
-		}
-	}
-	first, err := n.st.Log.FirstIndex()
-	if err != nil {
-		return fmt.Errorf("read the raft log: %w", err)
-	}
-	last, err := n.st.Log.LastIndex()
-	if err != nil {
-		return fmt.Errorf("read the raft log: %w", err)
-	}
-	const remedy = "move the whole directory away and start the node again, so that it takes the state from its peers"
-	if first > snapIndex+1 {
-		return &disk.MissingError{Path: "raft log", Remedy: remedy,
-			Reason: fmt.Sprintf("it begins at entry %d, but the newest snapshot is of %d", first, snapIndex)}
-	}
-	if applied := n.fsm.appliedIndex(); applied > max(last, snapIndex) {
-		return &disk.MissingError{Path: "raft log", Remedy: remedy,
-			Reason: fmt.Sprintf("it ends at entry %d, but %d was applied", max(last, snapIndex), applied)}
-	}
-	return nil
-}
-
-func (n *Node) restoreNewest(id string) error {
-	_, r, err := n.st.Snapshots.Open(id)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	return n.fsm.Restore(r)
 }
 
 // run follows leadership and failures until the node stops.
@@ -399,80 +292,4 @@ func (n *Node) handOn(ctx context.Context) {
 	if err := n.await(ctx, func() error { return n.raft.LeadershipTransfer().Error() }); err != nil {
 		n.log.Warn("leadership could not be handed on", zap.Error(err))
 	}
-}
-
-// ErrNotReady is wrapped by Ready's answers.
-var ErrNotReady = errors.New("store is not ready")
-
-// Ready answers nil when the node takes part in a founded Set with a leader.
-func (n *Node) Ready() error {
-	if err := n.failure.get(); err != nil {
-		return fmt.Errorf("%w: it has failed: %w", ErrNotReady, err)
-	}
-	select {
-	case <-n.closing:
-		return fmt.Errorf("%w: %w", ErrNotReady, errStopping)
-	default:
-	}
-	_, id := n.raft.LeaderWithID()
-	if id == "" {
-		return fmt.Errorf("%w: there is no leader: are a majority of the peers up?", ErrNotReady)
-	}
-	if l := n.lead.Load(); string(id) == n.cfg.ID && (l == nil || !l.isReady()) {
-		return fmt.Errorf("%w: it has just become the leader", ErrNotReady)
-	}
-	founded := false
-	if err := n.fsm.read(func(st *state.State) { founded = st.Meta.Genesis.Sections != 0 }); err != nil {
-		return fmt.Errorf("%w: %w", ErrNotReady, err)
-	}
-	if !founded {
-		return fmt.Errorf("%w: it has not caught up with the leader yet", ErrNotReady)
-	}
-	return nil
-}
-
-// WaitReady waits for Ready to answer nil.
-func (n *Node) WaitReady(ctx context.Context) error {
-	for {
-		changed := n.changed.wait()
-		err := n.Ready()
-		if err == nil {
-			return nil
-		}
-		// Learning of another node's leadership is no event here, so look again now and then.
-		t := time.NewTimer(n.cfg.RaftTimeout / 10)
-		select {
-		case <-changed:
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-			return errors.Join(err, ctx.Err())
-		}
-		t.Stop()
-	}
-}
-
-// Leading tells whether the node leads and acts as the leader, and its Raft term.
-func (n *Node) Leading() (bool, uint64) {
-	l := n.lead.Load()
-	return l != nil && l.isReady(), n.raft.CurrentTerm()
-}
-
-// leaderRPC is the leader's RPC address, as far as this node knows; empty if not.
-func (n *Node) leaderRPC() string {
-	_, id := n.raft.LeaderWithID()
-	if id == "" {
-		return ""
-	}
-	addr := ""
-	_ = n.fsm.read(func(st *state.State) { addr = st.Meta.Stores[string(id)].RPCAddr })
-	if addr != "" {
-		return addr
-	}
-	for _, p := range n.cfg.Peers {
-		if p.ID == string(id) {
-			return p.RPCAddr
-		}
-	}
-	return ""
 }

@@ -62,6 +62,7 @@ func (s *Store) flush(g *generation) {
 		}
 		return
 	}
+	s.reader.renew()
 	if g.view != nil {
 		// Before the next generation is written, so that the view is of exactly this moment.
 		tx, err := s.db.Begin(false)

@@ -40,6 +40,7 @@ func (s *Store) Restore(r io.Reader, check func(applied uint64, meta *state.Meta
 func (s *Store) swap(tmp string) error {
 	s.dbMu.Lock()
 	defer s.dbMu.Unlock()
+	s.reader.renew()
 	if err := os.Rename(tmp, s.path); err != nil {
 		return &IOError{Path: s.path, Op: "rename", Err: err}
 	}

@@ -26,7 +26,7 @@ type Options struct {
 
 const (
 	defaultFlushKeys = 128 << 10
-	defaultHardKeys  = 512 << 10
+	defaultHardKeys  = 1 << 20
 )
 
 // Store is state.Keys over state.db. Put, PutGaps, Commit, Snapshot and Restore
@@ -40,6 +40,8 @@ type Store struct {
 	// dbMu is held for reading around every use of db, and for writing while a restore swaps it.
 	dbMu sync.RWMutex
 	db   *bbolt.DB
+	// reader is used with dbMu held.
+	reader reader
 
 	mu     sync.RWMutex
 	active *generation
@@ -189,14 +191,14 @@ func (s *Store) view(f func(*bbolt.Tx) error) error {
 // Get looks a record up.
 func (s *Store) Get(k ids.Key) (state.Record, bool) {
 	s.mu.RLock()
-	r, ok := lookup(s, k, func(g *generation) map[ids.Key]state.Record { return g.records })
+	r, ok := inMemory(s, k, func(g *generation) map[ids.Key]state.Record { return g.records })
 	s.mu.RUnlock()
 	if ok {
 		return r, true
 	}
 	var key [keyBytes]byte
-	s.must(s.view(func(tx *bbolt.Tx) error {
-		b := tx.Bucket(bucketRecords).Get(appendKey(key[:0], k))
+	s.must(s.lookup(func(records, _ *bbolt.Bucket) error {
+		b := records.Get(appendKey(key[:0], k))
 		if b == nil {
 			return nil
 		}
@@ -213,14 +215,14 @@ func (s *Store) Get(k ids.Key) (state.Record, bool) {
 // Gaps looks a key's ledger up. The caller must not change it.
 func (s *Store) Gaps(k ids.Key) []state.Gap {
 	s.mu.RLock()
-	gaps, ok := lookup(s, k, func(g *generation) map[ids.Key][]state.Gap { return g.gaps })
+	gaps, ok := inMemory(s, k, func(g *generation) map[ids.Key][]state.Gap { return g.gaps })
 	s.mu.RUnlock()
 	if ok {
 		return gaps
 	}
 	var key [keyBytes]byte
-	s.must(s.view(func(tx *bbolt.Tx) error {
-		b := tx.Bucket(bucketGaps).Get(appendKey(key[:0], k))
+	s.must(s.lookup(func(_, ledgers *bbolt.Bucket) error {
+		b := ledgers.Get(appendKey(key[:0], k))
 		if b == nil {
 			return nil
 		}
@@ -233,7 +235,7 @@ func (s *Store) Gaps(k ids.Key) []state.Gap {
 	return gaps
 }
 
-func lookup[V any](s *Store, k ids.Key, of func(*generation) map[ids.Key]V) (V, bool) {
+func inMemory[V any](s *Store, k ids.Key, of func(*generation) map[ids.Key]V) (V, bool) {
 	if v, ok := of(s.active)[k]; ok {
 		return v, true
 	}
@@ -345,6 +347,7 @@ func (s *Store) Close() error {
 		s.mu.Unlock()
 		s.dbMu.Lock()
 		defer s.dbMu.Unlock()
+		s.reader.renew()
 		err = boltError(s.path, "close", s.db.Close())
 	})
 	return err

@@ -328,3 +328,25 @@ func TestScanFindsHashedNamesToo(t *testing.T) {
 		t.Errorf("all sections at once: %d keys, want %d", matched, total)
 	}
 }
+
+func TestAFlushThatFailsIsToldAndEndsApplying(t *testing.T) {
+	failed := make(chan error, 1)
+	s := openTest(t, t.TempDir(), Options{FlushKeys: 1, Failed: func(err error) { failed <- err }})
+	s.db.Close() // every write fails from now on
+	s.Put(uid(1), rec(1))
+	s.Commit(1, testMeta())
+	var ie *IOError
+	if err := <-failed; !errors.As(err, &ie) {
+		t.Fatalf("%T %v", err, err)
+	}
+	if err := s.Flush(t.Context(), 1, testMeta()); !errors.As(err, &ie) {
+		t.Fatalf("flush: %v", err)
+	}
+	defer func() {
+		if err, ok := recover().(error); !ok || !errors.As(err, &ie) {
+			t.Fatalf("recovered %v", err)
+		}
+	}()
+	s.Commit(2, testMeta())
+	t.Fatal("applying goes on")
+}

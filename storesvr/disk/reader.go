@@ -1,0 +1,59 @@
+package disk
+
+import (
+	"sync"
+
+	"go.etcd.io/bbolt"
+)
+
+// reader keeps a read transaction of the file open from one lookup to the next:
+// opening one costs as much as a lookup. The flusher ends it after each flush,
+// before the flushed generation is dropped from memory, so that what is no longer
+// in memory is always in the transaction that comes next.
+type reader struct {
+	mu            sync.Mutex
+	tx            *bbolt.Tx
+	records, gaps *bbolt.Bucket
+}
+
+// reader's transaction would for ever hold up a flush that must map the file
+// anew, so it is not kept once the file comes near the reserved address space.
+const readerKeepsBelow = boltMmapBytes - boltMmapBytes/8
+
+// lookup runs f on the buckets of the file as the last flush left it.
+func (s *Store) lookup(f func(records, gaps *bbolt.Bucket) error) error {
+	s.dbMu.RLock()
+	defer s.dbMu.RUnlock()
+	r := &s.reader
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	err := Guard(s.path, "read", func() error {
+		if r.tx == nil {
+			tx, err := s.db.Begin(false)
+			if err != nil {
+				return err
+			}
+			r.tx, r.records, r.gaps = tx, tx.Bucket(bucketRecords), tx.Bucket(bucketGaps)
+		}
+		return f(r.records, r.gaps)
+	})
+	if err != nil || r.tx.Size() > readerKeepsBelow {
+		r.end()
+	}
+	return boltError(s.path, "read", err)
+}
+
+// end ends the transaction, if there is one. r.mu is held.
+func (r *reader) end() {
+	if r.tx != nil {
+		// A read transaction: its rollback cannot fail.
+		_ = r.tx.Rollback()
+		r.tx, r.records, r.gaps = nil, nil, nil
+	}
+}
+
+func (r *reader) renew() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.end()
+}

@@ -1,0 +1,116 @@
+package storesvr
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/seqsvr/seqsvr/internal/ids"
+	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
+	"github.com/seqsvr/seqsvr/storesvr/state"
+)
+
+// tell sends the stream what it lacks: acknowledgements first, then what it owns, then routes.
+func (l *leadership) tell(ctx context.Context, s SessionStream, st *stream) error {
+	var sent *seqpb.Directive
+	var known uint64
+	for {
+		changed, told := l.n.changed.wait(), l.told.wait()
+		for {
+			m, over := st.next()
+			if m == nil && !over {
+				m = l.news(st, &sent, &known)
+			}
+			if m != nil {
+				if err := s.Send(m); err != nil {
+					return err
+				}
+			}
+			if over {
+				return nil
+			}
+			if m == nil {
+				break
+			}
+		}
+		select {
+		case <-st.poked:
+		case <-changed:
+		case <-told:
+		case <-ctx.Done():
+			if l.ctx.Err() != nil {
+				return s.Send(l.n.notLeader())
+			}
+			return ctx.Err()
+		case <-l.ctx.Done():
+			return s.Send(l.n.notLeader())
+		}
+	}
+}
+
+// next is the acknowledgement that is due, or the last word.
+func (st *stream) next() (m *seqpb.SessionDown, over bool) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	switch {
+	case st.over:
+		switch st.last {
+		case expiredMessage:
+			m = refused(seqpb.RefusalCode_REFUSAL_SESSION_EXPIRED, fmt.Sprintf("the lease of session %d ran out", st.session))
+		case goodbyeMessage:
+			m = &seqpb.SessionDown{Goodbye: &seqpb.Goodbye{}}
+		case retryMessage:
+			m = refused(seqpb.RefusalCode_REFUSAL_NOT_READY, "the wish could not be committed: come again")
+		}
+		return m, true
+	case st.ack > st.acked:
+		st.acked = st.ack
+		return &seqpb.SessionDown{Ack: &seqpb.HeartbeatAck{Number: st.ack}}, false
+	}
+	return nil, false
+}
+
+// news is the directive if it has changed, else the routes if they have.
+func (l *leadership) news(st *stream, sent **seqpb.Directive, known *uint64) *seqpb.SessionDown {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var m *seqpb.SessionDown
+	err := l.n.fsm.read(func(s *state.State) {
+		if d := l.directive(st, &s.Meta); *sent == nil || !sameDirective(d, *sent) {
+			l.directives++
+			d.Version = l.directives
+			*sent = d
+			m = &seqpb.SessionDown{Directive: d}
+			return
+		}
+		if t := routesSince(&s.Meta, *known); t != nil {
+			*known = s.Meta.RouteVersion
+			m = &seqpb.SessionDown{Routes: t}
+		}
+	})
+	if err != nil {
+		return nil
+	}
+	return m
+}
+
+// directive is the whole truth of what a session owns and is to hand back.
+func (l *leadership) directive(st *stream, m *state.Meta) *seqpb.Directive {
+	d := &seqpb.Directive{}
+	for i := range m.Sections {
+		s := &m.Sections[i]
+		if s.Owner != st.session {
+			continue
+		}
+		d.Section = append(d.Section, uint32(i))
+		d.Epoch = append(d.Epoch, uint64(s.Epoch))
+		if mv, ok := l.moves[ids.Section(i)]; ok && mv.from == s.Owner && mv.epoch == s.Epoch {
+			d.Revoke = append(d.Revoke, uint32(i))
+		}
+	}
+	return d
+}
+
+func sameDirective(a, b *seqpb.Directive) bool {
+	return slices.Equal(a.Section, b.Section) && slices.Equal(a.Epoch, b.Epoch) && slices.Equal(a.Revoke, b.Revoke)
+}
