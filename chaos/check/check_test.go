@@ -84,6 +84,8 @@ func scriptOp(t testing.TB, f []string) history.Op {
 			o.Request = history.RequestID{value[0]}
 		case "err":
 			o.Err = value
+		case "since":
+			scan(t, value, "%d", &o.WindowSince)
 		case "replayed":
 			o.Replayed = true
 		default:
@@ -132,6 +134,8 @@ func TestGoodHistoriesPass(t *testing.T) {
 		"the ledger has joined two holes":              "1-2 alloc 1\nfault machine-loss 3-4 losses=1\n5-6 alloc 101 hole=2..100\nfault machine-loss 7-8 losses=1\n9-10 alloc 201 hole=102..200\nledger 2..200 machine loss",
 		"lost calls inside the hole":                   "1-2 alloc 1\n3-? alloc n=5\nfault machine-loss 3-4 losses=1\n5-6 alloc 101 hole=2..100",
 		"a window was lost":                            "1-2 alloc 1 id=a\nfault machine-loss 3-4 losses=1\n5-6 alloc 101 hole=2..100 id=a",
+		"the server says that it forgot":               "1-2 alloc 1 id=a\n3000000-3000001 alloc 2 id=a since=5",
+		"forgotten, and taken unseen":                  "1-? alloc n=1 id=a\n3000000-3000001 alloc 2 id=a since=5",
 		"advanced by an operator":                      "1-2 alloc 1\n5-6 alloc 5001 hole=2..5000\nledger 2..5000 advance",
 		"failed calls took nothing":                    "1-2 failed n=1 err=busy\n3-4 alloc 1",
 		"the last number":                              "1-2 alloc 9223372036854775807 hole=1..9223372036854775806\nledger 1..9223372036854775806 advance",
@@ -179,6 +183,7 @@ func TestBadHistoriesAreRejectedByTheRightGuarantee(t *testing.T) {
 		{"torn read", "1-9 alloc 1..5\n2-3 read 3", TornRead},
 		{"replay with another number", "1-2 alloc 1 id=a\n3-4 alloc 2 id=a replayed", Replay},
 		{"replay with another number, not marked", "1-2 alloc 1 id=a\n3-4 alloc 2 id=a", Replay},
+		{"replay with another number, and the server claims to remember", "3000000-3000001 alloc 1 id=a\n3000003-3000004 alloc 2 id=a since=5", Replay},
 		{"replay with another count", "1-2 alloc 1..2 id=a\n3-4 alloc 1 id=a replayed", Replay},
 		{"two originals", "1-2 alloc 1 id=a\n3-4 alloc 1 id=a", Replay},
 		{"replayed number given to another", "1-2 alloc 1 id=a\n3-4 alloc 1\n5-6 alloc 1 id=a replayed", Duplicate},

@@ -10,8 +10,10 @@ import (
 
 // joinRequest makes one item of all operations with one request id: they are
 // one allocation, which happened after the first of them was called and before
-// the first of its answers. Two different answers are excused only by a loss
-// between them, which may have taken the idempotency window with it.
+// the first of its answers. Two different answers are excused only if the
+// window of request ids may have been lost between them: by a loss that the
+// history knows of, or because the later answer says that its server remembers
+// all ids only since after the first call.
 func (c *checker) joinRequest(l *line, ops []int) {
 	call, end := int64(forever), int64(0)
 	var n int64
@@ -29,6 +31,11 @@ func (c *checker) joinRequest(l *line, ops []int) {
 	}
 	// Each lost window may have let one copy consume numbers that nobody saw.
 	lost := c.lossesBetween(call, end)
+	for _, i := range answered {
+		if forgotten(&c.h.Ops[i], call) {
+			lost++
+		}
+	}
 	if len(answered) == 0 {
 		lost++
 	}
@@ -59,7 +66,7 @@ func (c *checker) joinRequest(l *line, ops []int) {
 		}
 		if i > 0 {
 			p := &c.h.Ops[answered[i-1]]
-			if c.lossesBetween(call, max(p.Return, o.Return)) == 0 {
+			if c.lossesBetween(call, max(p.Return, o.Return)) == 0 && !forgotten(p, call) && !forgotten(o, call) {
 				c.fail(Replay, 1, l.key, fmt.Sprintf("request %s was answered with %d and with %d", o.Request, p.First, o.First), answered[i-1], answered[i])
 			}
 		}
@@ -67,4 +74,13 @@ func (c *checker) joinRequest(l *line, ops []int) {
 		l.items = append(l.items, it)
 		i = j
 	}
+}
+
+// millisecond is how exactly a server says since when it remembers.
+const millisecond = 1_000_000
+
+// forgotten says that the server which gave the answer may not have remembered
+// what was called then.
+func forgotten(answer *history.Op, call int64) bool {
+	return answer.WindowSince != 0 && answer.WindowSince+millisecond > call
 }

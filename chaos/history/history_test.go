@@ -10,13 +10,14 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 func sample() *History {
 	return &History{
 		Seed: 7, Step: 100, Skipped: []string{"netem"},
 		Ops: []Op{
-			{Client: 0, Kind: Alloc, Key: "uid/42", N: 3, Call: 5, Return: 9, Outcome: OK, First: 1, Count: 3, Request: RequestID{1, 2, 15: 9}},
+			{Client: 0, Kind: Alloc, Key: "uid/42", N: 3, Call: 5, Return: 9, Outcome: OK, First: 1, Count: 3, Request: RequestID{1, 2, 15: 9}, WindowSince: 3},
 			{Client: 1, Kind: Alloc, Key: "conv/<a&b>", N: 1, Call: 6, Outcome: Unknown},
 			{Client: 1, Kind: Alloc, Key: "uid/42", N: 1, Call: 10, Return: 12, Outcome: OK, First: 101, Count: 1, HoleFrom: 4, HoleTo: 100, Replayed: true},
 			{Client: 2, Kind: Current, Key: "uid/42", Call: 13, Return: 14, Outcome: OK, Value: 101},
@@ -166,6 +167,27 @@ func TestConcurrentRecordingLosesNothing(t *testing.T) {
 		}
 		seen[o.Call], seen[o.Return] = true, true
 	}
+}
+
+func TestWindowSinceBecomesAStamp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := NewRecorder()
+		time.Sleep(time.Second)
+		since := time.Now()
+		l := r.Client()
+		for _, at := range []time.Time{since, since.Add(-time.Hour), {}} {
+			id := l.Call(Op{Kind: Alloc, Key: "k", N: 1})
+			a := Op{Outcome: OK, First: 1, Count: 1}
+			if !at.IsZero() {
+				a.WindowSince = at.UnixNano()
+			}
+			l.Return(id, a)
+		}
+		ops := r.History().Ops
+		if ops[0].WindowSince != int64(time.Second) || ops[1].WindowSince != 1 || ops[2].WindowSince != 0 {
+			t.Fatalf("got %d, %d, %d", ops[0].WindowSince, ops[1].WindowSince, ops[2].WindowSince)
+		}
+	})
 }
 
 func TestUnansweredOperationIsUnknownAndLastingFaultEndsNow(t *testing.T) {

@@ -70,10 +70,14 @@ type Op struct {
 	// Value of an answered Current.
 	Value int64 `json:"value,omitempty"`
 	// HoleFrom and HoleTo (inclusive) of the discontinuity that the answer declared; HoleTo 0 for none.
-	HoleFrom int64     `json:"hole_from,omitempty"`
-	HoleTo   int64     `json:"hole_to,omitempty"`
-	Replayed bool      `json:"replayed,omitempty"`
-	Request  RequestID `json:"request,omitzero"`
+	HoleFrom int64 `json:"hole_from,omitempty"`
+	HoleTo   int64 `json:"hole_to,omitempty"`
+	Replayed bool  `json:"replayed,omitempty"`
+	// WindowSince is the stamp since when the answering server remembered all
+	// request ids; 0 if it did not say. In an answer to be recorded it is
+	// Unix nanoseconds.
+	WindowSince int64     `json:"window_since,omitempty"`
+	Request     RequestID `json:"request,omitzero"`
 	// Err is the kind of the error, e.g. "busy"; empty when answered.
 	Err string `json:"err,omitempty"`
 }

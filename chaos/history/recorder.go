@@ -128,4 +128,7 @@ func (l *Log) Return(id int, answer Op) {
 	o.Return, o.Outcome, o.Err = at, answer.Outcome, answer.Err
 	o.First, o.Count, o.Value = answer.First, answer.Count, answer.Value
 	o.HoleFrom, o.HoleTo, o.Replayed = answer.HoleFrom, answer.HoleTo, answer.Replayed
+	if answer.WindowSince != 0 {
+		o.WindowSince = max(1, answer.WindowSince-l.rec.start.UnixNano())
+	}
 }

@@ -84,6 +84,9 @@ func answer(r *client.Result, err error) history.Op {
 		return failure(err)
 	}
 	o := history.Op{Outcome: history.OK, First: r.First, Count: uint32(r.Count), Replayed: r.Replayed}
+	if !r.WindowSince.IsZero() {
+		o.WindowSince = r.WindowSince.UnixNano()
+	}
 	if r.Discontinuity != nil {
 		o.HoleFrom, o.HoleTo = r.Discontinuity.From, r.Discontinuity.To
 	}
