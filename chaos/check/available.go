@@ -27,7 +27,7 @@ func (c *checker) checkAvailable(k *keyOps) {
 	waits := c.waits(k)
 	for fi := range c.h.Faults {
 		f := &c.h.Faults[fi]
-		until := f.End + int64(c.o.Settle)
+		until := c.effects(f)
 		i, _ := slices.BinarySearchFunc(waits, f.Start, func(w wait, t int64) int { return cmp.Compare(w.success, t) })
 		worst := wait{op: -1}
 		for ; i < len(waits) && waits[i].call <= until; i++ {
@@ -42,6 +42,18 @@ func (c *checker) checkAvailable(k *keyOps) {
 			c.checkPlanned(k, f, until)
 		}
 	}
+}
+
+// effects is until when calls are put down to a fault: for a while after it was
+// lifted, but not once the next one has begun.
+func (c *checker) effects(f *history.Fault) int64 {
+	until := f.End + int64(c.o.Settle)
+	for _, g := range c.h.Faults {
+		if g.Start > f.End {
+			until = min(until, g.Start)
+		}
+	}
+	return until
 }
 
 func (c *checker) unserved(k *keyOps, f *history.Fault, w wait) {

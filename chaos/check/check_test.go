@@ -239,6 +239,7 @@ func TestUnavailabilityIsMeasuredPerFaultAndLimited(t *testing.T) {
 	h := &history.History{
 		Faults: []history.Fault{
 			{Name: "kill-alloc", Start: 1000 * ms, End: 1000 * ms},
+			{Name: "lose-alloc", Start: 3000 * ms, End: 3000 * ms},
 			{Name: "drain", Start: 20_000 * ms, End: 20_010 * ms},
 		},
 	}
@@ -252,7 +253,8 @@ func TestUnavailabilityIsMeasuredPerFaultAndLimited(t *testing.T) {
 	failed("a", 990, 1100)
 	failed("a", 1200, 1300)
 	ok("a", 1400, 1690, 2) // 700 ms after the first call that found it down
-	ok("a", 20_005, 20_015, 3)
+	ok("a", 3001, 5001, 3) // of the loss, though the kill was not long ago
+	ok("a", 20_005, 20_015, 4)
 	ok("b", 900, 901, 1) // idle through the fault: no one waited
 	ok("b", 9_000, 9_001, 2)
 
@@ -260,8 +262,8 @@ func TestUnavailabilityIsMeasuredPerFaultAndLimited(t *testing.T) {
 	if !r.OK {
 		t.Fatal(r.Err())
 	}
-	if got := r.MaxUnavailableMS; got["kill-alloc"] != 700 || got["drain"] != 10 {
-		t.Fatalf("unavailable %v, want kill-alloc 700 and drain 10", got)
+	if got := r.MaxUnavailableMS; got["kill-alloc"] != 700 || got["lose-alloc"] != 2000 || got["drain"] != 10 {
+		t.Fatalf("unavailable %v, want kill-alloc 700, lose-alloc 2000 and drain 10", got)
 	}
 	r = Check(h, Options{Limits: map[string]time.Duration{"kill-alloc": 600 * time.Millisecond}})
 	if r.OK || !r.Has(Unavailable) {
