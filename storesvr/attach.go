@@ -120,7 +120,7 @@ func (l *leadership) resume(ctx context.Context, h *seqpb.Hello) (rep state.Repl
 		return rep, fmt.Sprintf("session %d has ended", id), nil
 	case ses.Node != h.Node:
 		return rep, fmt.Sprintf("session %d is of node %q", id, ses.Node), nil
-	case !l.mayResume(id, from, ses.Incarnation):
+	case !l.mayResume(ses, from):
 		return rep, fmt.Sprintf("session %d is at incarnation %d, not %d", id, ses.Incarnation, from), nil
 	}
 	rep, err = l.n.propose(ctx, state.Resume{
@@ -139,14 +139,17 @@ func (l *leadership) resume(ctx context.Context, h *seqpb.Hello) (rep state.Repl
 // mayResume: the process knows the newest incarnation that has acted. The
 // session's own may be newer when the answers to earlier Hellos were lost: such
 // an incarnation never did anything. By how many, this leader knows from what it
-// has heard itself; of its predecessor's time it allows one.
-func (l *leadership) mayResume(id ids.SessionID, from, now ids.Incarnation) bool {
+// has heard itself; of its predecessors' time it knows whose batches were applied.
+func (l *leadership) mayResume(ses *state.SessionState, from ids.Incarnation) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	acted, known := l.adopted[id]
-	ok := from == now || known && from == acted && from < now || !known && from+1 == now
+	oldest := max(ses.Acted, 1)
+	if acted, known := l.adopted[ses.ID]; known {
+		oldest = acted
+	}
+	ok := oldest <= from && from <= ses.Incarnation
 	if ok {
-		l.adopted[id] = from
+		l.adopted[ses.ID] = from
 	}
 	return ok
 }
