@@ -35,7 +35,7 @@ func checkCommand() *cobra.Command {
 				return fmt.Errorf("%w: pass a file that a run of seqchaos has written", err)
 			}
 			r := check.Check(h, check.Options{Step: step})
-			if err := print(cmd.OutOrStdout(), r, output); err != nil {
+			if err := show(cmd.OutOrStdout(), r, output); err != nil {
 				return err
 			}
 			return verdict(cmd.ErrOrStderr(), r)
@@ -62,7 +62,7 @@ func terminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-func print(w io.Writer, r *check.Report, output string) error {
+func show(w io.Writer, r *check.Report, output string) error {
 	if output == "json" || output == "" && !terminal(w) {
 		return r.WriteJSON(w)
 	}

@@ -1,4 +1,5 @@
-// Command seqchaos checks what clients saw of a cluster against the guarantees.
+// Command seqchaos runs a cluster of processes, does harm to it, and checks what
+// its clients saw against the guarantees.
 package main
 
 import (
@@ -13,9 +14,10 @@ func main() { cli.Main(command()) }
 func command() *cobra.Command {
 	root := &cobra.Command{
 		Use:     "seqchaos",
-		Short:   "Check what clients saw of a cluster against the guarantees",
+		Short:   "Do harm to a cluster, and check what its clients saw",
 		Version: buildinfo.Get().String(),
 	}
+	drive(root)
 	root.AddCommand(checkCommand())
 	return root
 }

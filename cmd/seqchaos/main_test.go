@@ -65,6 +65,16 @@ func TestUnreadableHistoryExitsOneWithTheLine(t *testing.T) {
 	}
 }
 
+func TestEarlierRunIsNotOverwritten(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "cluster"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, errs := run("--duration", "1s", "--log-level", "error", "--report", dir); code != 1 || !strings.Contains(errs, "earlier run") {
+		t.Fatalf("exit %d, %s", code, errs)
+	}
+}
+
 func TestWrongUsageExitsTwo(t *testing.T) {
 	for _, args := range [][]string{
 		{"check"},
@@ -73,6 +83,13 @@ func TestWrongUsageExitsTwo(t *testing.T) {
 		{"check", "a", "--step", "-1"},
 		{"check", "a", "--nonsense"},
 		{"check", "a", "--step", "x"},
+		{"--faults", "meteor"},
+		{"--duration", "0s"},
+		{"--stores", "0"},
+		{"--limit", "kill-alloc=soon"},
+		{"--output", "xml"},
+		{"--lease-ttl", "1ms"},
+		{"nonsense"},
 	} {
 		if code, out, errs := run(args...); code != 2 || out != "" || !strings.HasPrefix(errs, "error: ") {
 			t.Errorf("%v: exit %d\n%s\n%s", args, code, out, errs)
