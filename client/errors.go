@@ -97,6 +97,7 @@ func (e *Error) Error() string {
 
 // cause is the text of Err, without the kind if it only repeats it.
 func (e *Error) cause() string {
+	//nolint:errorlint // only the outermost error repeats the kind
 	if r, ok := e.Err.(*wire.Refused); ok && Kind(r.Code) == e.Kind {
 		return r.Message
 	}

@@ -142,9 +142,6 @@ func (c *fakeCluster) table() *router.Table {
 // push tells the watchers of the present table.
 func (c *fakeCluster) push() { c.hub.Replace(c.table()) }
 
-// sectionOf is where a uid lies.
-func sectionOf(uid uint64) ids.Section { return ids.SectionOf(ids.Position(uid), fakeSections) }
-
 // inSection is a uid that lies in a section.
 func inSection(s ids.Section) uint64 { return uint64(s) * ids.BlockSize }
 

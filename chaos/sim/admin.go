@@ -56,7 +56,7 @@ func (c *Cluster) drain(node string, stop <-chan struct{}) {
 		if err != nil {
 			return false
 		}
-		defer s.CloseSend()
+		defer func() { _ = s.CloseSend() }()
 		for {
 			p, err := s.Recv()
 			if err != nil || p.Refusal != nil && p.Refusal.Code != seqpb.RefusalCode_REFUSAL_NONE {

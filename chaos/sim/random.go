@@ -14,7 +14,7 @@ type source struct{ pcg rand.PCG }
 // nameHash is FNV-1a, so that a name means the same in every process.
 func nameHash(name string) uint64 {
 	h := uint64(14695981039346656037)
-	for i := 0; i < len(name); i++ {
+	for i := range len(name) {
 		h = (h ^ uint64(name[i])) * 1099511628211
 	}
 	return h

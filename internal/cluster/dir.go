@@ -61,7 +61,8 @@ func lockDir(dir string, stores int) (*info, error) {
 	if err := i.read(stores); err != nil {
 		return nil, errors.Join(err, i.unlock())
 	}
-	if err := f.Truncate(0); err == nil {
+	err = f.Truncate(0)
+	if err == nil {
 		_, err = f.WriteAt(fmt.Appendf(nil, "%d\n", os.Getpid()), 0)
 	}
 	if err != nil {

@@ -177,7 +177,7 @@ func (f *adminForwarder) Drain(q *seqpb.DrainRequest, stream seqpb.Admin_DrainSe
 			return nil, err
 		}
 		first, err := w.Recv()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			err = fmt.Errorf("drain of %s ended without a word", q.Node)
 		}
 		if err != nil {
@@ -196,7 +196,7 @@ func (f *adminForwarder) Drain(q *seqpb.DrainRequest, stream seqpb.Admin_DrainSe
 		if err := stream.Send(m); err != nil {
 			return err
 		}
-		if m, err = d.rest.Recv(); err == io.EOF {
+		if m, err = d.rest.Recv(); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
 			return err

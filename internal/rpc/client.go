@@ -157,7 +157,7 @@ func (f *lifetime) receive(recv func() error) error {
 	}
 	ctxErr := f.ctx.Err()
 	f.cancel()
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return err
 	}
 	return classify(f.method, f.addr, err, ctxErr)

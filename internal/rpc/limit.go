@@ -101,7 +101,7 @@ func (s *limitedStream) RecvMsg(m any) error {
 	defer mcache.Free(buf)
 	if n > 0 {
 		if _, err := s.conn.Read(buf); err != nil {
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				err = io.ErrUnexpectedEOF
 			}
 			return err

@@ -196,7 +196,7 @@ func (s *Server) middleware(lim *limits) endpoint.Middleware {
 			if !isStream {
 				requestRead(ctx)
 			} else {
-				conn, err := nphttp2.GetServerConn(args.Stream)
+				conn, err := nphttp2.GetServerConn(args.Stream) //nolint:staticcheck // nothing else gives the status of a stream
 				if err != nil {
 					return encodeStatus(err).Err()
 				}
@@ -216,7 +216,7 @@ func (s *Server) middleware(lim *limits) endpoint.Middleware {
 			if err == nil {
 				return nil
 			}
-			if isStream && context.Cause(ctx) == ErrStopping {
+			if isStream && errors.Is(context.Cause(ctx), ErrStopping) {
 				err = ErrStopping
 			}
 			s.logFailure(ri, err)

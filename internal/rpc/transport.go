@@ -211,7 +211,7 @@ func (t *transport) serveGRPC(c net.Conn, slow *time.Timer, activate func()) {
 
 func (t *transport) serveTT(raw net.Conn, c net.Conn, slow *time.Timer, activate func()) {
 	bc := &bufferedConn{Conn: c, r: bufiox.NewDefaultReader(c), w: bufiox.NewDefaultWriter(c)}
-	defer bc.r.Release(nil)
+	defer func() { _ = bc.r.Release(nil) }()
 	ctx, err := t.tt.OnActive(context.WithValue(context.Background(), slowKey{}, slow), bc)
 	if err != nil {
 		return

@@ -110,7 +110,7 @@ func (v *View) each(bucket []byte, f func(k ids.Key, key, b []byte) error) error
 				return &CorruptError{Path: v.path, What: "key", Err: err}
 			}
 			if ferr = f(k, key, b); ferr != nil {
-				return nil
+				return nil //nolint:nilerr // f's own error is handed on beside the transaction's
 			}
 		}
 		return nil

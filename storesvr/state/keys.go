@@ -9,7 +9,8 @@ func (s *State) extend(sec ids.Section, op *Op) OpResult {
 		return OpResult{Refusal: RefusedInvalid}
 	}
 	old, _ := s.Keys.Get(op.Key)
-	rec, refusal := old, OK
+	var rec Record
+	var refusal Refusal
 	if old.Epoch == op.Epoch {
 		rec, refusal = raised(old, op)
 	} else {
