@@ -99,6 +99,9 @@ func (f *devFlags) check() error {
 		if a.addr == "" && a.optional {
 			continue
 		}
+		if _, _, err := net.SplitHostPort(a.addr); err != nil {
+			return cli.Usagef("--%s %q: want HOST:PORT", a.flag, a.addr)
+		}
 		if _, err := net.ResolveTCPAddr("tcp", a.addr); err != nil {
 			return cli.Usagef("--%s %q: %v: want HOST:PORT", a.flag, a.addr, err)
 		}

@@ -118,13 +118,13 @@ func prepare(c *cobra.Command, ran *bool) {
 // ErrForced is the cause of the second context of Signals.
 var ErrForced = errors.New("interrupted again")
 
-// Signals answers a context that ends with the first SIGINT or SIGTERM: stop in
-// order; and one that ends with the second: stop at once.
+// Signals answers a context that ends with the first SIGINT or SIGTERM, or with
+// parent: stop in order; and one that ends with the second signal: stop at once.
 func Signals(parent context.Context) (first, second context.Context, release func()) {
 	c := make(chan os.Signal, 2)
 	signal.Notify(c, syscall.SIGINT, syscall.SIGTERM)
 	first, stop := context.WithCancel(parent)
-	second, force := context.WithCancelCause(parent)
+	second, force := context.WithCancelCause(context.WithoutCancel(parent))
 	done := make(chan struct{})
 	go func() {
 		for n := 0; ; n++ {
