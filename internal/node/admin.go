@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seqsvr/seqsvr/internal/rpc"
+	"github.com/seqsvr/seqsvr/internal/wire"
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
 )
 
@@ -84,6 +85,16 @@ func notNow(r *seqpb.Refusal) bool {
 	return false
 }
 
+// notCarriedOut reports an error after which the call can be made elsewhere: it
+// was not sent, or whoever got it could not pass it on.
+func notCarriedOut(err error) bool {
+	switch wire.CodeOf(err) {
+	case seqpb.Code_CODE_UNAVAILABLE, seqpb.Code_CODE_NOT_READY:
+		return true
+	}
+	return false
+}
+
 type refusable interface{ GetRefusal() *seqpb.Refusal }
 
 // forward calls stores until one takes the call. Only a call that was surely
@@ -114,7 +125,7 @@ func forwardAdmin[R refusable](ctx context.Context, f *adminForwarder, repeatabl
 				return r, nil
 			case err == nil:
 				last = errors.New(r.GetRefusal().Message)
-			case repeatable || rpc.NotSent(err):
+			case repeatable || notCarriedOut(err):
 				last = err
 			default:
 				return none, err

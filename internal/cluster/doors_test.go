@@ -1,0 +1,182 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/seqsvr/seqsvr/client"
+	"github.com/seqsvr/seqsvr/internal/rpc"
+	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
+)
+
+func within(t *testing.T, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// Redis clients know one address; the keys of the other node come through it.
+func TestRedisServesEveryKeyAtAnyNode(t *testing.T) {
+	c := start(t, Options{Redis: "127.0.0.1:0", HTTP: "127.0.0.1:0"})
+	ctx := within(t, 30*time.Second)
+	r := goredis.NewClient(&goredis.Options{Addr: c.Endpoints().Redis, MaxRetries: -1, Protocol: 2})
+	defer r.Close()
+	cl := dial(t, c)
+	owners := map[string]bool{}
+	for i := range 40 {
+		uid := uint64(i*25) << 8 // a section each, from all over
+		route, err := cl.Route(ctx, client.UID(uid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		owners[route.Owner] = true
+		if v, err := r.IncrBy(ctx, fmt.Sprint(uid), 3).Result(); v != 3 || err != nil {
+			t.Fatalf("INCRBY %d: %d %v", uid, v, err)
+		}
+		if v, err := r.Get(ctx, fmt.Sprint(uid)).Result(); v != "3" || err != nil {
+			t.Fatalf("GET %d: %q %v", uid, v, err)
+		}
+		if a := alloc(t, cl, uid); a.First != 4 {
+			t.Fatalf("over gRPC %d: %+v", uid, a)
+		}
+	}
+	if len(owners) != 2 {
+		t.Fatalf("the test has keys of %v only", owners)
+	}
+	names := goredis.NewClient(&goredis.Options{Addr: c.Endpoints().Redis, DB: 1, MaxRetries: -1, Protocol: 2})
+	defer names.Close()
+	for i := range 20 {
+		if v, err := names.Incr(ctx, fmt.Sprintf("si_%d", i)).Result(); v != 1 || err != nil {
+			t.Fatalf("%d %v", v, err)
+		}
+	}
+}
+
+func TestAdminHTTP(t *testing.T) {
+	c := start(t, Options{HTTP: "127.0.0.1:0"})
+	alloc(t, dial(t, c), 1)
+	hc := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	for path, want := range map[string]string{
+		"/healthz": "ok", "/readyz": "ok", "/version": `"go":`, "/metrics": "seqsvr_alloc_sections_serving",
+	} {
+		r, err := hc.Get("http://" + c.Endpoints().HTTP + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(r.Body)
+		r.Body.Close()
+		if err != nil || r.StatusCode != 200 || !strings.Contains(string(b), want) {
+			t.Errorf("%s: %d %v", path, r.StatusCode, err)
+		}
+	}
+}
+
+// An AllocSvr passes administration on to whoever leads, also when that changes.
+func TestAdministrationFollowsTheLeader(t *testing.T) {
+	c := start(t, Options{})
+	conn, err := rpc.DialAdmin(c.Endpoints().RPC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	leaderOf := func() string {
+		t.Helper()
+		rep, err := conn.Status(within(t, 10*time.Second), &seqpb.StatusRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range rep.Sets[0].Stores {
+			if s.Role == "leader" {
+				return s.Id
+			}
+		}
+		return ""
+	}
+	first := leaderOf()
+	for _, m := range c.stores {
+		if m.id == first {
+			m.running = false
+			m.node.Kill()
+		}
+	}
+	w, err := conn.Drain(within(t, 20*time.Second), &seqpb.DrainRequest{Node: "a2"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	for {
+		p, err := w.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Refusal != nil && p.Refusal.Code != seqpb.RefusalCode_REFUSAL_NONE {
+			t.Fatal(p.Refusal)
+		}
+		if p.Done {
+			break
+		}
+	}
+	if second := leaderOf(); second == first || second == "" {
+		t.Errorf("leader %q after %q was killed", second, first)
+	}
+}
+
+// Everything goes on while nodes are stopped in order, one after the other.
+func TestADrainUnderLoadFailsNoCall(t *testing.T) {
+	c := start(t, Options{Allocs: 3})
+	cl := dial(t, c)
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	counts := make([]int64, 8)
+	for n := range counts {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				r, err := cl.Alloc(context.Background(), client.UID(uint64(n)<<8))
+				if err != nil || r.First != counts[n]+1 || r.Discontinuity != nil {
+					t.Errorf("key %d: %+v after %d: %v", n, r, counts[n], err)
+					return
+				}
+				counts[n] = r.First
+			}
+		})
+	}
+	conn, err := rpc.DialAdmin(c.Endpoints().RPC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for _, node := range []string{"a1", "a2"} {
+		w, err := conn.Drain(within(t, 20*time.Second), &seqpb.DrainRequest{Node: node})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for {
+			p, err := w.Recv()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p.Done {
+				if p.Lost != 0 {
+					t.Errorf("%s: lost %d", node, p.Lost)
+				}
+				break
+			}
+		}
+		w.Close()
+		if _, err := conn.Undrain(within(t, 10*time.Second), &seqpb.DrainRequest{Node: node}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cancel()
+	wg.Wait()
+	t.Log(counts)
+}
