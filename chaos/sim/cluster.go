@@ -182,6 +182,15 @@ func (c *Cluster) crashStore(id string, silent bool) {
 	})
 }
 
+// wipeStore gives a StoreSvr's machine, whose process is gone, an empty disk.
+func (c *Cluster) wipeStore(id string) {
+	h := c.stores[id]
+	<-h.ended
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h.storage = storesvr.MemoryStorage()
+}
+
 // stopStore ends a StoreSvr in an orderly way and waits for it.
 func (c *Cluster) stopStore(id string) {
 	c.endStore(id, func(h *storeHost) {

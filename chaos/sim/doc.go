@@ -19,7 +19,7 @@
 // so a seed reproduces the plan, and a failure mostly, not always. Repeat it with
 // -count, and read the events that a failed run leaves in a file.
 //
-//	go test ./chaos/sim                                        1500 failovers, and the traps
+//	go test ./chaos/sim                                        1500 failovers (150 with -short), and the traps
 //	go test ./chaos/sim -run ViolateNothing -failovers=10000   the full count
 //	go test ./chaos/sim -run ViolateNothing -seed=N -count=10  one seed again
 //

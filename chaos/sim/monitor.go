@@ -23,6 +23,17 @@ type monitor struct {
 	// by duplicated requests, and by attempts whose reply was lost and which the
 	// SDK repeated under the same request id.
 	ghosts *history.Log
+	// repeatable answers are settled at the end, when it is known which of them
+	// their callers took.
+	repeatable []repeatable
+}
+
+// repeatable is what one attempt of a request with an id was given.
+type repeatable struct {
+	ghost  int
+	key    string
+	id     history.RequestID
+	answer history.Op
 }
 
 // span is first..last of one issue, by whom.
@@ -73,31 +84,55 @@ type ghost struct {
 func (f *following) leaves(reply *Message) {
 	rep := reply.Body.(*seqpb.AllocReply)
 	f.m.alloc(f.by, f.req, rep)
-	if !f.copied {
-		return
-	}
 	idle := idleKeys(rep)
 	for _, g := range f.ghosts {
-		switch {
-		case idle[uint32(g.index)]:
-			f.m.ghosts.Return(g.id, history.Op{Outcome: history.Failed, Err: "canceled"})
-		case g.repeatable:
-			// Its numbers may be answered again under the id: they stay unknown.
-		default:
-			a := history.Op{Outcome: history.OK, First: int64(rep.First[g.index]), Count: count(f.req, g.index)}
-			for _, d := range rep.Discontinuities {
-				if int(d.Index) == g.index {
-					a.HoleFrom, a.HoleTo = int64(d.From), int64(d.To)
-				}
-			}
-			f.m.ghosts.Return(g.id, a)
+		if idle[uint32(g.index)] {
+			f.m.ghosts.Return(g.id, unasked)
+			continue
 		}
+		a := history.Op{Outcome: history.OK, First: int64(rep.First[g.index]), Count: count(f.req, g.index)}
+		for _, d := range rep.Discontinuities {
+			if int(d.Index) == g.index {
+				a.HoleFrom, a.HoleTo = int64(d.From), int64(d.To)
+			}
+		}
+		if !g.repeatable {
+			f.m.ghosts.Return(g.id, a)
+			continue
+		}
+		r := repeatable{ghost: g.id, key: keyText(f.req, g.index), answer: a}
+		copy(r.id[:], f.req.RequestIds[g.index])
+		f.m.mu.Lock()
+		f.m.repeatable = append(f.m.repeatable, r)
+		f.m.mu.Unlock()
 	}
 }
 
-func (f *following) reached() {
-	for _, g := range f.ghosts {
-		f.m.ghosts.Return(g.id, history.Op{Outcome: history.Failed, Err: "canceled"})
+// unasked is a ghost that turned out to be none.
+var unasked = history.Op{Outcome: history.Failed, Err: "canceled"}
+
+// settle decides which answers to requests with an id are ghosts: those that no
+// caller took, since it had given that attempt up and repeated it elsewhere.
+func (m *monitor) settle(h *history.History) {
+	type taken struct {
+		key   string
+		id    history.RequestID
+		first int64
+	}
+	all := map[taken]bool{}
+	for i := range h.Ops {
+		if o := &h.Ops[i]; o.Outcome == history.OK && !o.Request.IsZero() {
+			all[taken{o.Key, o.Request, o.First}] = true
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range m.repeatable {
+		if t := (taken{r.key, r.id, r.answer.First}); all[t] {
+			m.ghosts.Return(r.ghost, unasked)
+		} else {
+			m.ghosts.Return(r.ghost, r.answer)
+		}
 	}
 }
 

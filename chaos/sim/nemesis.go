@@ -308,6 +308,22 @@ var actions = map[string]action{
 	"kill-store": {weight: 3, inject: func(x *nemesis) bool {
 		return x.crashStore("kill-store", false)
 	}},
+	// A StoreSvr comes back with an empty disk. It must not vote away what it acknowledged.
+	"wipe-store": {weight: 2, inject: func(x *nemesis) bool {
+		down, leader := x.r.between(50*time.Millisecond, 2*time.Second), x.r.chance(0.3)
+		id, ok := x.store(leader)
+		if !ok {
+			return false
+		}
+		end := x.begin(history.Fault{Name: "wipe-store", Node: id}, id)
+		x.c.crashStore(id, true)
+		x.later(down, func() {
+			x.c.wipeStore(id)
+			x.c.startStore(id)
+			end()
+		})
+		return true
+	}},
 	"pause-leader": {weight: 6, inject: func(x *nemesis) bool {
 		d := x.r.between(400*time.Millisecond, 2*x.c.opt.TTL)
 		id, ok := x.store(true)

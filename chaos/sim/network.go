@@ -93,13 +93,9 @@ type Network struct {
 	flights sync.WaitGroup
 }
 
-// answerer follows one request at its server.
-type answerer interface {
-	// leaves: the reply leaves the process.
-	leaves(reply *Message)
-	// reached: the caller has it.
-	reached()
-}
+// answerer follows one request at its server: leaves is told when the reply
+// leaves the process.
+type answerer interface{ leaves(reply *Message) }
 
 // host is a machine's place in the network; its process comes and goes.
 type host struct {

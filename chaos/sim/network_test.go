@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,12 +19,12 @@ import (
 // echo answers Alloc with the uids it was asked for, and counts the calls.
 type echo struct {
 	seqpb.Seq
-	calls int
+	calls atomic.Int32
 	took  time.Duration
 }
 
 func (e *echo) Alloc(ctx context.Context, req *seqpb.AllocRequest) (*seqpb.AllocReply, error) {
-	e.calls++
+	e.calls.Add(1)
 	time.Sleep(e.took)
 	return &seqpb.AllocReply{First: req.Uids}, nil
 }
@@ -61,8 +62,8 @@ func TestOnlyADeadTargetRefusesACall(t *testing.T) {
 		if _, err := c.Alloc(context.Background(), ask); !errors.Is(err, ErrRefused) {
 			t.Fatalf("dead target: %v", err)
 		}
-		if srv.calls != 1 {
-			t.Fatalf("%d calls reached the server", srv.calls)
+		if srv.calls.Load() != 1 {
+			t.Fatalf("%d calls reached the server", srv.calls.Load())
 		}
 	})
 }
@@ -73,8 +74,8 @@ func TestALostReplyLeavesTheOutcomeOpen(t *testing.T) {
 		if _, err := c.Alloc(context.Background(), ask); !errors.Is(err, ErrTimeout) {
 			t.Fatalf("got %v", err)
 		}
-		if srv.calls != 1 {
-			t.Fatalf("%d calls reached the server", srv.calls)
+		if srv.calls.Load() != 1 {
+			t.Fatalf("%d calls reached the server", srv.calls.Load())
 		}
 	})
 }
@@ -102,13 +103,13 @@ func TestACopyArrivesLaterAndItsReplyIsDropped(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Hour)
-		if srv.calls != 1 {
-			t.Fatalf("%d calls before the release", srv.calls)
+		if srv.calls.Load() != 1 {
+			t.Fatalf("%d calls before the release", srv.calls.Load())
 		}
 		close(again)
 		time.Sleep(time.Second)
-		if srv.calls != 2 {
-			t.Fatalf("%d calls after the release", srv.calls)
+		if srv.calls.Load() != 2 {
+			t.Fatalf("%d calls after the release", srv.calls.Load())
 		}
 	})
 }
@@ -119,12 +120,12 @@ func TestAPausedHostAnswersWhenItRunsAgain(t *testing.T) {
 		if _, err := c.Alloc(context.Background(), ask); !errors.Is(err, ErrTimeout) {
 			t.Fatalf("got %v", err)
 		}
-		if srv.calls != 0 {
+		if srv.calls.Load() != 0 {
 			t.Fatal("a paused host served a call")
 		}
 		n.resume("a")
 		time.Sleep(time.Second)
-		if srv.calls != 1 {
+		if srv.calls.Load() != 1 {
 			t.Fatal("the held request was not delivered")
 		}
 	})
@@ -136,7 +137,7 @@ func TestAOneWayPartitionStopsOneDirection(t *testing.T) {
 		if _, err := c.Alloc(context.Background(), ask); !errors.Is(err, ErrTimeout) {
 			t.Fatalf("got %v", err)
 		}
-		if srv.calls != 1 {
+		if srv.calls.Load() != 1 {
 			t.Fatal("the other direction is cut too")
 		}
 	})

@@ -32,8 +32,10 @@ type Options struct {
 	// Rate is the calls per second of each client, CallTimeout their patience.
 	Rate        float64
 	CallTimeout time.Duration
-	// WithID is the share of allocations with a request id.
-	WithID float64
+	// WithID is the share of allocations with a request id, which the SDK repeats
+	// by itself; Repeat is the share of those that a client sends again later. Only
+	// where no window is lost must both be answered alike.
+	WithID, Repeat float64
 	// Patience is how long the cluster may take to serve every key again once
 	// the faults are over.
 	Patience time.Duration
@@ -120,7 +122,7 @@ func Varied(seed uint64) Options {
 		Stores: pick(3, 3, 3, 5), Allocs: pick(2, 3, 3, 4), Spares: pick(1, 1, 2), Clients: pick(3, 4, 5),
 		UIDs: pick(6, 12, 20), Names: pick(1, 4), Sections: uint32(pick(2, 8, 8, 24)),
 		Step: uint64(pick(8, 40, 40, 200)), TTL: time.Duration(pick(1000, 2000, 2000, 3000)) * time.Millisecond,
-		Rate: float64(pick(10, 20, 30)), CallTimeout: time.Duration(pick(1000, 2000, 3000)) * time.Millisecond,
-		GapMin: 100 * time.Millisecond, GapMax: time.Duration(pick(1500, 2000, 3000)) * time.Millisecond,
+		Rate: float64(pick(10, 15, 20)), WithID: r.within(0, 0.6), CallTimeout: time.Duration(pick(1000, 2000, 3000)) * time.Millisecond,
+		GapMin: 100 * time.Millisecond, GapMax: time.Duration(pick(1000, 1500, 2500)) * time.Millisecond,
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/seqsvr/seqsvr/chaos/check"
+	"github.com/seqsvr/seqsvr/chaos/history"
 	"github.com/seqsvr/seqsvr/chaos/load"
 	"github.com/seqsvr/seqsvr/client"
 )
@@ -66,7 +67,7 @@ func (c *Cluster) drive(rep *Report, clients []sdk) {
 	cfg := load.Config{
 		Clients: c.opt.Clients, Keys: c.keys(), Seed: c.opt.Seed, Rate: c.opt.Rate,
 		Timeout: c.opt.CallTimeout, NMax: uint32(c.opt.Step), ManyMax: 6,
-		WithID: c.opt.WithID, Repeat: 0.3, Skew: 1.2,
+		WithID: c.opt.WithID, Repeat: c.opt.Repeat, Skew: 1.2,
 	}
 	wg.Go(func() {
 		if err := load.Run(ctx, cfg, c.recorder, func(i int) load.Target { return clients[i] }); err != nil {
@@ -121,11 +122,18 @@ func (c *Cluster) wind(rep *Report) {
 	}
 	c.net.close()
 
+	c.monitor.settle(c.recorder.History())
 	h := c.recorder.History()
 	h.Seed, h.Step = c.opt.Seed, int64(c.opt.Step)
 	verdict := check.Check(h, check.Options{Limits: c.opt.Limits})
-	rep.Operations = verdict.Operations
-	rep.Answered = verdict.Operations - verdict.Failed - verdict.Unknown
+	for i := range h.Ops {
+		if o := &h.Ops[i]; o.Client != c.monitor.ghosts.Number() {
+			rep.Operations++
+			if o.Outcome == history.OK {
+				rep.Answered++
+			}
+		}
+	}
 	rep.NumbersLost = verdict.NumbersLost
 	rep.Unserved = map[string]time.Duration{}
 	for name, ms := range verdict.MaxUnavailableMS {

@@ -17,7 +17,7 @@ var (
 	seedFlag      = flag.Uint64("seed", 0, "simulate this seed only")
 	fromFlag      = flag.Uint64("from", 1, "the first seed to simulate")
 	dumpFlag      = flag.Bool("dump", false, "write the events of each scripted play to a file")
-	failoversFlag = flag.Int64("failovers", 1500, "simulate until so many failovers were forced")
+	failoversFlag = flag.Int64("failovers", 0, "simulate until there were so many failovers (0: 1500, or 150 with -short)")
 )
 
 // judge fails the test with what a run violated, and how to see it again.
@@ -31,6 +31,17 @@ func judge(t *testing.T, rep Report) {
 	for _, v := range rep.Violations[1:min(len(rep.Violations), 5)] {
 		t.Log(v)
 	}
+}
+
+// failovers is how many the default run wants.
+func failovers() int64 {
+	switch {
+	case *failoversFlag > 0:
+		return *failoversFlag
+	case testing.Short():
+		return 150
+	}
+	return 1500
 }
 
 func TestSimulatedFailoversViolateNothing(t *testing.T) {
@@ -51,7 +62,7 @@ func TestSimulatedFailoversViolateNothing(t *testing.T) {
 	start := time.Now()
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
-			for forced.Load() < *failoversFlag && !t.Failed() {
+			for forced.Load() < failovers() && !t.Failed() {
 				seed := next.Add(1)
 				t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 					rep := Run(t, Varied(seed))
@@ -103,7 +114,7 @@ func TestPlannedOperationsLoseNothingAndFailNoCall(t *testing.T) {
 func TestLostMachineIsReplacedWithinTheLease(t *testing.T) {
 	ttl := 2 * time.Second
 	several(t, Options{
-		TTL: ttl, Faults: Faults{"lose-alloc": 1}, Weather: calm(), GapMin: 6 * time.Second, GapMax: 8 * time.Second,
+		TTL: ttl, Faults: Faults{"lose-alloc": 1}, Weather: calm(), CallTimeout: 5 * time.Second, GapMin: 6 * time.Second, GapMax: 8 * time.Second,
 		Limits: map[string]time.Duration{"lose-alloc": ttl + 500*time.Millisecond},
 	}, 4, nil)
 }
@@ -111,9 +122,19 @@ func TestLostMachineIsReplacedWithinTheLease(t *testing.T) {
 func TestCrashedProcessIsBackAtOnce(t *testing.T) {
 	// Down for up to 800 ms; then 300 ms.
 	several(t, Options{
-		Faults: Faults{"kill-alloc": 1}, Lossless: true, Weather: calm(), GapMin: 3 * time.Second, GapMax: 4 * time.Second,
+		Faults: Faults{"kill-alloc": 1}, Lossless: true, Weather: calm(), CallTimeout: 5 * time.Second, GapMin: 3 * time.Second, GapMax: 4 * time.Second,
 		Limits: map[string]time.Duration{"kill-alloc": 1100 * time.Millisecond},
 	}, 2, nil)
+}
+
+func TestRepeatedRequestsAreAnsweredAlikeAcrossCrashes(t *testing.T) {
+	w := rough()
+	w.Loss = 0.01
+	several(t, Options{
+		Faults:   Faults{"kill-alloc": 4, "flap": 1, "kill-leader": 2, "kill-store": 1, "partition-clients": 1},
+		Lossless: true, Weather: w, WithID: 0.7, Repeat: 0.4,
+		Allocs: 1, Spares: -1, // so that no section moves
+	}, 3, nil)
 }
 
 func summary(all []Report) string {

@@ -77,9 +77,6 @@ func newLane[T any, P pointer[T]](n *Network, from, to, method string, sender, r
 }
 
 func (l *lane[T, P]) send(body P) error {
-	if l.sender.ctx.Err() != nil {
-		return l.sender.reason()
-	}
 	m := &Message{From: l.from, To: l.to, Method: l.method, Body: clone[T, P](body)}
 	return l.put(item[P]{m: m, body: m.Body.(P), plan: l.net.plan(m)})
 }
@@ -88,6 +85,9 @@ func (l *lane[T, P]) send(body P) error {
 func (l *lane[T, P]) finish(err error) { _ = l.put(item[P]{last: true, err: err}) }
 
 func (l *lane[T, P]) put(it item[P]) error {
+	if l.sender.ctx.Err() != nil {
+		return l.sender.reason() // also of a dead process's handler: it has no last word
+	}
 	it.sentAt = time.Now()
 	select {
 	case l.queue <- it:

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -377,5 +378,34 @@ func TestEachTrapIsSurvived(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The answers to two resumptions are lost, and then the leader that gave them. Its
+// successor did not see them; still the process is who it says, and loses nothing.
+func TestLostAnswersToResumptionsCostNoNumber(t *testing.T) {
+	lost := trap{name: "lost resumptions", tune: oneSection, play: func(p *play) {
+		node, _ := p.mustAlloc(one, 5, 5*time.Second)
+		first, twice := p.leader(), newSignal()
+		var dropped atomic.Int32
+		p.net.Hook(func(m *Message) Verdict {
+			if d, ok := m.Body.(*seqpb.SessionDown); ok && d.Welcome != nil && m.From == first && m.To == node {
+				if dropped.Add(1) == 2 {
+					twice.set()
+				}
+				return Verdict{Drop: true}
+			}
+			return Verdict{Exact: true}
+		})
+		p.crashAlloc(node, false)
+		p.startAlloc(node)
+		p.must(twice.seen(2*time.Second), "%d answers were lost", dropped.Load())
+		p.crashStore(first, false)
+		p.mustAlloc(one, 5, 10*time.Second)
+	}}
+	for seed := uint64(1); seed <= playSeeds; seed++ {
+		for _, v := range runPlay(t, seed, lost, Bugs{}) {
+			t.Errorf("seed %d: %s", seed, v)
+		}
 	}
 }

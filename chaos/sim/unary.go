@@ -110,9 +110,6 @@ func call[Q, R any, QP pointer[Q], RP pointer[R]](
 			return
 		}
 		n.events.add("answers     %s", describe{back})
-		if follow != nil {
-			follow.reached()
-		}
 		done <- answer[RP]{reply: back.Body.(RP)}
 	}
 
