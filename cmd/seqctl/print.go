@@ -3,7 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"io"
+	"strconv"
 	"strings"
 
 	"github.com/olekukonko/tablewriter"
@@ -11,21 +11,49 @@ import (
 )
 
 // printJSON writes one object as one line.
-func printJSON(w io.Writer, v any) {
-	e := json.NewEncoder(w)
+func (a *app) printJSON(v any) {
+	e := json.NewEncoder(&a.out)
 	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		panic(err) // the types here can all be encoded
+	_ = e.Encode(v) // a.out keeps a failure to write; the types here can all be encoded
+}
+
+// keyText is a key for people's eyes: a name may hold line ends and terminal controls.
+func keyText(key string) string {
+	if strings.ContainsFunc(key, func(r rune) bool { return !strconv.IsPrint(r) }) {
+		return strconv.Quote(key)
 	}
+	return key
 }
 
-// table collects rows and prints them aligned, without lines or colours.
+// badIf has a person's eye fall on what is wrong.
+func (a *app) badIf(bad bool, text any) string {
+	if !bad || !a.colours {
+		return fmt.Sprint(text)
+	}
+	return "\x1b[1;31m" + fmt.Sprint(text) + "\x1b[0m"
+}
+
+// table collects rows and prints them aligned, without lines. A head's mark, ">",
+// aligns the column to the right; "?" leaves it out when it is empty.
 type table struct {
-	head []string
-	rows [][]string
+	heads []string
+	align tw.Alignment
+	maybe []bool
+	rows  [][]string
 }
 
-func newTable(head ...string) *table { return &table{head: head} }
+func newTable(heads ...string) *table {
+	t := &table{}
+	for _, h := range heads {
+		name := strings.TrimLeft(h, ">?")
+		align := tw.AlignLeft
+		if h[0] == '>' {
+			align = tw.AlignRight
+		}
+		t.heads, t.align, t.maybe = append(t.heads, name), append(t.align, align), append(t.maybe, h[0] == '?')
+	}
+	return t
+}
 
 func (t *table) row(cells ...any) {
 	texts := make([]string, len(cells))
@@ -35,25 +63,54 @@ func (t *table) row(cells ...any) {
 	t.rows = append(t.rows, texts)
 }
 
-func (t *table) print(w io.Writer) {
+// shown are the columns that are not left out.
+func (t *table) shown() []int {
+	var columns []int
+	for i := range t.heads {
+		empty := true
+		for _, r := range t.rows {
+			empty = empty && r[i] == ""
+		}
+		if !empty || !t.maybe[i] {
+			columns = append(columns, i)
+		}
+	}
+	return columns
+}
+
+func pick[T any](from []T, columns []int) []T {
+	var out []T
+	for _, i := range columns {
+		out = append(out, from[i])
+	}
+	return out
+}
+
+// printTable prints nothing for a table without rows.
+func (a *app) printTable(t *table) {
+	if len(t.rows) == 0 {
+		return
+	}
+	columns := t.shown()
+	align := tw.CellAlignment{PerColumn: pick(t.align, columns)}
 	var b strings.Builder
-	out := tablewriter.NewTable(&b,
+	w := tablewriter.NewTable(&b,
 		tablewriter.WithRendition(tw.Rendition{
 			Borders:  tw.BorderNone,
 			Settings: tw.Settings{Separators: tw.SeparatorsNone, Lines: tw.LinesNone},
 		}),
-		tablewriter.WithHeaderAlignment(tw.AlignLeft),
-		tablewriter.WithRowAlignment(tw.AlignLeft),
+		tablewriter.WithHeaderAlignmentConfig(align),
+		tablewriter.WithRowAlignmentConfig(align),
 		tablewriter.WithHeaderAutoFormat(tw.Off),
 		tablewriter.WithRowAutoWrap(tw.WrapNone),
 		tablewriter.WithPadding(tw.Padding{Right: "  ", Overwrite: true}),
 	)
-	out.Header(t.head)
+	w.Header(pick(t.heads, columns))
 	for _, r := range t.rows {
-		_ = out.Append(r)
+		_ = w.Append(pick(r, columns))
 	}
-	_ = out.Render()
+	_ = w.Render()
 	for line := range strings.Lines(b.String()) {
-		fmt.Fprintln(w, strings.TrimRight(line, " \n"))
+		fmt.Fprintln(&a.out, strings.TrimRight(line, " \n"))
 	}
 }

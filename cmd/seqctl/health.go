@@ -1,0 +1,146 @@
+package main
+
+import (
+	"fmt"
+	"time"
+)
+
+const (
+	// silentAfter is without a word from a store long after it should have been heard of.
+	silentAfter = 2 * time.Second
+	// lagMax is how many entries a store may be behind under load.
+	lagMax = 10_000
+)
+
+const (
+	roleLeader  = "leader"
+	stateSilent = "silent"
+	stateGone   = "expired"
+)
+
+// lead is the Set's leader. Without one nobody knows of leases and contacts.
+func (s *setJSON) lead() *storeJSON {
+	for i := range s.Stores {
+		if s.Stores[i].Role == roleLeader {
+			return &s.Stores[i]
+		}
+	}
+	return nil
+}
+
+// lag is how many entries a store is behind the leader.
+func (s *setJSON) lag(n *storeJSON) uint64 {
+	if l := s.lead(); l != nil && l.Applied > n.Applied {
+		return l.Applied - n.Applied
+	}
+	return 0
+}
+
+func (n *storeJSON) contact() time.Duration {
+	return time.Duration(n.LastContactMS) * time.Millisecond
+}
+
+func (n *storeJSON) silent() bool { return n.contact() >= silentAfter }
+
+func (n *ownerJSON) lease() time.Duration { return time.Duration(n.LeaseMS) * time.Millisecond }
+
+func (s *setJSON) expired(n *ownerJSON) bool {
+	return s.lead() != nil && n.LeaseMS <= 0 || n.State == stateGone
+}
+
+// problems are what an operator should look at; empty when all is well.
+func problems(sets []setJSON) []string {
+	found := []string{}
+	say := func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) }
+	if len(sets) == 0 {
+		say("the cluster has no sets")
+	}
+	for i := range sets {
+		s := &sets[i]
+		if s.lead() == nil {
+			say("set %s: no leader: new keys, raises and moves wait; are a majority of its stores running?", s.Name)
+		}
+		for j := range s.Stores {
+			n := &s.Stores[j]
+			switch lag := s.lag(n); {
+			case n.silent():
+				say("set %s: store %s is silent for %v: is it running?", s.Name, n.ID, round(n.contact()))
+			case n.Applied == 0 && lag > 0:
+				say("set %s: store %s does not say how far it is", s.Name, n.ID)
+			case lag > lagMax:
+				say("set %s: store %s is %d entries behind", s.Name, n.ID, lag)
+			}
+		}
+		if s.Unowned > 0 {
+			say("set %s: %d of %d sections have no owner", s.Name, s.Unowned, s.Sections)
+		}
+		if len(s.Allocs) == 0 {
+			say("set %s: no allocsvr: start one", s.Name)
+		}
+		for j := range s.Allocs {
+			n := &s.Allocs[j]
+			switch {
+			case s.expired(n):
+				say("set %s: the lease of %s has run out", s.Name, n.ID)
+			case n.State == stateSilent:
+				say("set %s: %s is silent, its lease ends in %v", s.Name, n.ID, round(n.lease()))
+			}
+		}
+	}
+	return found
+}
+
+// round is a duration as exact as a person wants it.
+func round(d time.Duration) time.Duration {
+	if d < 10*time.Second {
+		return d.Round(time.Millisecond)
+	}
+	return d.Round(time.Second)
+}
+
+func (a *app) printStatus(j *statusJSON) {
+	fmt.Fprintf(&a.out, "cluster %s  %s  routes %d\n", orText(j.Cluster, "without a name"), j.ClusterID, j.RouteVersion)
+	for _, p := range j.Problems {
+		fmt.Fprintln(&a.out, a.badIf(true, "! "+p))
+	}
+	for i := range j.Sets {
+		s := &j.Sets[i]
+		fmt.Fprintf(&a.out, "\nset %s  %d sections, %s, %d moving  routes %d\n", s.Name, s.Sections,
+			a.badIf(s.Unowned > 0, fmt.Sprintf("%d unowned", s.Unowned)), s.Moving, s.RouteVersion)
+		for _, r := range s.Ranges {
+			fmt.Fprintf(&a.out, "  range %s\n", r)
+		}
+		a.printStores(s)
+		a.printOwners(s)
+	}
+}
+
+func (a *app) printStores(s *setJSON) {
+	t := newTable("STORE", "ADDR", "ROLE", ">APPLIED", ">LAG", ">CONTACT")
+	for i := range s.Stores {
+		n := &s.Stores[i]
+		lag := s.lag(n)
+		contact := "-"
+		if n.LastContactMS > 0 {
+			contact = round(n.contact()).String()
+		}
+		t.row(n.ID, n.Addr, n.Role, n.Applied, a.badIf(lag > lagMax, lag), a.badIf(n.silent(), contact))
+	}
+	fmt.Fprintln(&a.out)
+	a.printTable(t)
+}
+
+func (a *app) printOwners(s *setJSON) {
+	t := newTable("ALLOC", "ADDR", "STATE", ">SECTIONS", ">KEYS", ">RATE/S", ">LEASE")
+	for i := range s.Allocs {
+		n := &s.Allocs[i]
+		lease := round(n.lease()).String()
+		if s.lead() == nil {
+			lease = "-"
+		}
+		t.row(n.ID, n.Addr, a.badIf(n.State == stateSilent || n.State == stateGone, n.State), n.Sections, n.Keys,
+			fmt.Sprintf("%.1f", n.Rate), a.badIf(s.expired(n), lease))
+	}
+	fmt.Fprintln(&a.out)
+	a.printTable(t)
+}

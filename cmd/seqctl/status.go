@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seqsvr/seqsvr/internal/rpc"
+	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
+)
+
+type statusJSON struct {
+	Cluster      string    `json:"cluster"`
+	ClusterID    string    `json:"cluster_id"`
+	Sets         []setJSON `json:"sets"`
+	MapVersion   uint64    `json:"map_version"`
+	RouteVersion uint64    `json:"route_version"`
+	// Problems are for people: what is wrong, in the order of the Sets.
+	Problems []string `json:"problems"`
+}
+
+type setJSON struct {
+	Name         string      `json:"name"`
+	Ranges       []string    `json:"ranges"`
+	Stores       []storeJSON `json:"stores"`
+	Allocs       []ownerJSON `json:"allocs"`
+	RouteVersion uint64      `json:"route_version"`
+	Sections     uint32      `json:"sections"`
+	Unowned      uint32      `json:"unowned"`
+	Moving       uint32      `json:"moving"`
+}
+
+type storeJSON struct {
+	ID            string `json:"id"`
+	Addr          string `json:"addr"`
+	RaftAddr      string `json:"raft_addr"`
+	Role          string `json:"role"`
+	Applied       uint64 `json:"applied"`
+	Voter         bool   `json:"voter"`
+	LastContactMS uint64 `json:"last_contact_ms"`
+}
+
+type ownerJSON struct {
+	ID        string  `json:"id"`
+	Addr      string  `json:"addr"`
+	State     string  `json:"state"`
+	Sections  uint32  `json:"sections"`
+	Keys      uint64  `json:"keys"`
+	Rate      float64 `json:"rate"`
+	LeaseMS   int64   `json:"lease_ms"`
+	Session   uint64  `json:"session"`
+	RedisAddr string  `json:"redis_addr,omitempty"`
+	HTTPAddr  string  `json:"http_addr,omitempty"`
+	Version   string  `json:"version,omitempty"`
+}
+
+// status asks for the state of the cluster.
+func (a *app) status(ctx context.Context) (*statusJSON, error) {
+	var rep *seqpb.StatusReply
+	err := a.admin(ctx, adminCall{
+		repeatable: true, interrupted: "nothing was changed: run it again",
+		do: func(ctx context.Context, conn *rpc.AdminConn) (*seqpb.Refusal, error) {
+			var err error
+			rep, err = conn.Status(ctx, &seqpb.StatusRequest{})
+			return rep.GetRefusal(), err
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return statusOf(rep), nil
+}
+
+func statusOf(rep *seqpb.StatusReply) *statusJSON {
+	j := &statusJSON{Cluster: rep.Cluster, ClusterID: rep.ClusterId, MapVersion: rep.MapVersion, Sets: []setJSON{}}
+	for _, s := range rep.Sets {
+		set := setJSON{
+			Name: s.Name, Ranges: append([]string{}, s.Ranges...), Stores: []storeJSON{}, Allocs: []ownerJSON{},
+			RouteVersion: s.RouteVersion, Sections: s.Sections, Unowned: s.Unowned, Moving: s.Moving,
+		}
+		for _, n := range s.Stores {
+			set.Stores = append(set.Stores, storeJSON{n.Id, n.Addr, n.RaftAddr, n.Role, n.Applied, n.Voter, n.LastContactMs})
+		}
+		for _, n := range s.Allocs {
+			set.Allocs = append(set.Allocs, ownerJSON{
+				n.Id, n.Addr, n.State, n.Sections, n.Keys, n.Rate, n.LeaseMs, n.Session, n.RedisAddr, n.HttpAddr, n.Version,
+			})
+		}
+		j.RouteVersion = max(j.RouteVersion, s.RouteVersion)
+		j.Sets = append(j.Sets, set)
+	}
+	j.Problems = problems(j.Sets)
+	return j
+}
+
+func statusCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "status",
+		Short: "Show the cluster, and what is wrong with it, at a glance",
+		Long: `Show the cluster at a glance: what is wrong first, if anything is; then, for each
+Set, its stores (LAG: how many entries behind the leader; CONTACT: since the
+leader heard of it) and its AllocSvrs (LEASE: how long it may still serve).`,
+		Example: `  seqctl status
+  seqctl status --output json
+  seqctl --server 10.0.0.1:7100,10.0.0.2:7100 status`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			j, err := a.status(c.Context())
+			if err != nil {
+				return err
+			}
+			if a.json() {
+				a.printJSON(j)
+				return nil
+			}
+			a.printStatus(j)
+			return nil
+		},
+	}
+}
