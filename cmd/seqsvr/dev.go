@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -15,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
-	"golang.org/x/sys/unix"
 
 	"github.com/seqsvr/seqsvr/internal/cli"
 	"github.com/seqsvr/seqsvr/internal/cluster"
@@ -134,8 +131,22 @@ func runDev(ctx context.Context, f devFlags, stdout, stderr io.Writer) (err erro
 	if dir, err = filepath.Abs(dir); err != nil {
 		return err
 	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("--data: %w", err)
+	}
+	// The counters of a temporary cluster go with its directory.
+	var arenas func(string) string
+	if f.data != "" {
+		if m := newShm(shmDir, dir); m != nil {
+			if err := m.begin(dir); err != nil {
+				return fmt.Errorf("shared memory: %w", err)
+			}
+			defer m.end()
+			arenas = m.arena
+		}
+	}
 	c, err := cluster.Start(cluster.Options{
-		Dir: dir, ArenaPath: arenaPaths(f.data != "", dir), Stores: f.stores, Allocs: f.allocs,
+		Dir: dir, ArenaPath: arenas, Stores: f.stores, Allocs: f.allocs,
 		Listen: f.listen, Redis: f.redis, HTTP: f.http,
 		LeaseTTL: f.leaseTTL, RaftTimeout: f.raftTimeout, Step: ids.Seq(f.step), StopLinger: time.Millisecond,
 		Logger: log,
@@ -191,19 +202,6 @@ func (c quietCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.Che
 		return ce
 	}
 	return c.Core.Check(e, ce)
-}
-
-// arenaPaths puts the counters of a cluster that is to last in shared memory,
-// under a name that follows from its directory; those of a temporary one go with it.
-func arenaPaths(lasting bool, dir string) func(string) string {
-	const shm = "/dev/shm"
-	if !lasting || unix.Access(shm, unix.W_OK) != nil {
-		return nil
-	}
-	sum := sha256.Sum256([]byte(dir))
-	return func(node string) string {
-		return filepath.Join(shm, fmt.Sprintf("seqsvr-dev-%s-%s.arena", hex.EncodeToString(sum[:6]), node))
-	}
 }
 
 func printHelp(w io.Writer, a cluster.Endpoints, data string) {
