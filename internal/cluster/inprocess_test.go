@@ -3,6 +3,8 @@ package cluster
 import (
 	"context"
 	"errors"
+	"maps"
+	"net"
 	"testing"
 	"time"
 
@@ -98,6 +100,35 @@ func TestARestartAfterAKillContinuesFromTheArena(t *testing.T) {
 		c.Kill()
 		cl.Close()
 	}
+}
+
+func TestARestartOnOtherPortsContinues(t *testing.T) {
+	dir := t.TempDir()
+	c := start(t, Options{Dir: dir})
+	for want := int64(1); want <= 3; want++ {
+		if r := alloc(t, dial(t, c), 7); r.First != want {
+			t.Fatalf("got %+v, want %d", r, want)
+		}
+	}
+	stop(t, c)
+	for name, addr := range c.info.data.Addrs {
+		ln, err := net.Listen("tcp", addr)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		defer ln.Close()
+	}
+	before := maps.Clone(c.info.data.Addrs)
+	c = start(t, Options{Dir: dir})
+	for name, addr := range c.info.data.Addrs {
+		if addr == before[name] {
+			t.Errorf("%s is on %s still", name, addr)
+		}
+	}
+	if r := alloc(t, dial(t, c), 7); r.First != 4 || r.Discontinuity != nil {
+		t.Fatalf("got %+v, want 4", r)
+	}
+	stop(t, c)
 }
 
 func TestADirectoryIsForOneClusterAtATime(t *testing.T) {

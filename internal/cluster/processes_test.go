@@ -137,3 +137,24 @@ func TestAProcessThatCannotStartSaysWhy(t *testing.T) {
 		t.Fatalf("%v", err)
 	}
 }
+
+func TestADirectoryOfAnotherClusterIsRefused(t *testing.T) {
+	name := "one"
+	p := startProcesses(t, ProcessOptions{Stores: 1, Allocs: 1, Settings: func(string) map[string]string {
+		return map[string]string{"cluster": name}
+	}})
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	s1 := p.Stores[0]
+	if err := s1.Term(ctx); err != nil {
+		t.Fatal(err)
+	}
+	name = "two"
+	if err := s1.StartReady(ctx); err == nil || !strings.Contains(err.Error(), "exit status 1") || !strings.Contains(err.Error(), `"one"`) {
+		t.Fatalf("%v", err)
+	}
+	name = "one"
+	if err := s1.StartReady(ctx); err != nil {
+		t.Fatalf("the refusal left something behind: %v", err)
+	}
+}
