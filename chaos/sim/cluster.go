@@ -191,6 +191,13 @@ func (c *Cluster) wipeStore(id string) {
 	h.storage = storesvr.MemoryStorage()
 }
 
+// joined reports that a StoreSvr has caught up with a leader since its disk was empty.
+func (c *Cluster) joined(id string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stores[id].storage.Identity.Identity().Joined
+}
+
 // stopStore ends a StoreSvr in an orderly way and waits for it.
 func (c *Cluster) stopStore(id string) {
 	c.endStore(id, func(h *storeHost) {

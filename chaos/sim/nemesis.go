@@ -320,6 +320,10 @@ var actions = map[string]action{
 		x.later(down, func() {
 			x.c.wipeStore(id)
 			x.c.startStore(id)
+			// Until it has caught up, its group lives on the disks of the others: a
+			// second fault would be the loss of a majority, which nothing survives.
+			for !x.c.joined(id) && x.sleep(50*time.Millisecond) {
+			}
 			end()
 		})
 		return true

@@ -60,8 +60,6 @@ func (p *play) alloc(node string, uid uint64, n uint32, patience time.Duration) 
 	return first, err
 }
 
-func uidKey(uid uint64) string { return fmt.Sprintf("uid/%d", uid) }
-
 // mustAlloc repeats until the call succeeds at whoever serves the key now.
 func (p *play) mustAlloc(uid uint64, n uint32, patience time.Duration) (node string, first int64) {
 	p.t.Helper()

@@ -202,3 +202,5 @@ func (c *Cluster) dump() string {
 	c.events.dump(f)
 	return name
 }
+
+func uidKey(uid uint64) string { return fmt.Sprintf("uid/%d", uid) }
