@@ -74,7 +74,7 @@ func TestAdminHTTP(t *testing.T) {
 		}
 		b, err := io.ReadAll(r.Body)
 		r.Body.Close()
-		if err != nil || r.StatusCode != 200 || !strings.Contains(string(b), want) {
+		if err != nil || r.StatusCode != http.StatusOK || !strings.Contains(string(b), want) {
 			t.Errorf("%s: %d %v", path, r.StatusCode, err)
 		}
 	}
