@@ -242,9 +242,9 @@ func TestALongPartitionBreaksAStreamAndAShortOneOnlyDelaysIt(t *testing.T) {
 }
 
 // counter is the smallest Raft state machine.
-type counter struct{ n int }
+type counter struct{ n atomic.Int32 }
 
-func (c *counter) Apply(*raft.Log) any                 { c.n++; return nil }
+func (c *counter) Apply(*raft.Log) any                 { c.n.Add(1); return nil }
 func (c *counter) Snapshot() (raft.FSMSnapshot, error) { return nil, errors.New("none") }
 func (c *counter) Restore(io.ReadCloser) error         { return nil }
 
@@ -289,8 +289,8 @@ func TestRaftElectsAndReplicatesOverTheNetwork(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 		for i, f := range fsms {
-			if f.n < applied || applied < 50 {
-				t.Errorf("node %d applied %d of %d", i, f.n, applied)
+			if n := int(f.n.Load()); n < applied || applied < 50 {
+				t.Errorf("node %d applied %d of %d", i, n, applied)
 			}
 		}
 		for _, r := range nodes {
