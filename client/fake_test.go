@@ -36,6 +36,8 @@ type fakeCluster struct {
 	gaps     map[string][]*seqpb.Gap
 	// piggyback: replies carry routes to those who are behind.
 	piggyback bool
+	// windows: each node remembers request ids for itself alone.
+	windows bool
 	hub       *router.Hub
 }
 
@@ -48,6 +50,7 @@ type fakeNode struct {
 	down    bool          // refuses connections
 	stuck   chan struct{} // not nil: calls hang until it is closed or their context ends
 	mute    bool          // executes, and loses the reply
+	held    chan struct{} // not nil: executes, and holds the reply back until it is closed
 	silent  bool          // its subscriptions tell nothing more, and do not end
 	latency time.Duration
 	// fail, if it returns a code, fails a key.
@@ -270,6 +273,22 @@ func (f *fakeConn) Alloc(ctx context.Context, req *seqpb.AllocRequest) (*seqpb.A
 	}
 	c := f.n.c
 	c.mu.Lock()
+	held := f.n.held
+	c.mu.Unlock()
+	rep, err := f.alloc(req)
+	if held != nil {
+		select {
+		case <-held:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return rep, err
+}
+
+func (f *fakeConn) alloc(req *seqpb.AllocRequest) (*seqpb.AllocReply, error) {
+	c := f.n.c
+	c.mu.Lock()
 	defer c.mu.Unlock()
 	f.n.timeouts = append(f.n.timeouts, req.TimeoutMs)
 	keys := texts(req.Uids, req.Names)
@@ -283,6 +302,9 @@ func (f *fakeConn) Alloc(ctx context.Context, req *seqpb.AllocRequest) (*seqpb.A
 		id := ""
 		if len(req.RequestIds) > 0 && len(req.RequestIds[i]) > 0 {
 			id = key + string(req.RequestIds[i])
+			if c.windows {
+				id += f.n.addr
+			}
 			rep.WindowSinceMs = 1_000
 		}
 		if first, ok := c.replays[id]; ok && id != "" {

@@ -339,6 +339,49 @@ func TestAReadStuckInADeadNodeIsRepeatedElsewhere(t *testing.T) {
 	})
 }
 
+func TestANumberOnItsWayIsWaitedForWhenItsKeyMoves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake("a:1", "b:1")
+		f.windows = true // as long as they do not travel with a section
+		held := make(chan struct{})
+		f.nodes["a:1"].held = held
+		c := dial2(t, f, "b:1")
+		synctest.Wait()
+		got := make(chan client.Result)
+		go func() {
+			r, err := c.Alloc(t.Context(), client.UID(0), client.WithRequestID([16]byte{1}))
+			if err != nil {
+				t.Error(err)
+			}
+			got <- r
+		}()
+		synctest.Wait() // the number is issued, its reply is held up
+		f.change(func() { f.moveAll("b:1"); f.push() })
+		time.Sleep(100 * time.Millisecond)
+		close(held)
+		if r := <-got; r.First != 1 || f.counters["uid/0"] != 1 {
+			t.Errorf("got %d, with %d issued: the others went to nobody", r.First, f.counters["uid/0"])
+		}
+	})
+}
+
+func TestAnIdentifiedCallStuckInADeadNodeIsRepeatedElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake("a:1", "b:1")
+		c := dial2(t, f, "b:1")
+		synctest.Wait()
+		stuck := make(chan struct{})
+		defer close(stuck)
+		f.change(func() { f.nodes["a:1"].stuck = stuck })
+		time.AfterFunc(100*time.Millisecond, func() { f.change(func() { f.moveAll("b:1"); f.push() }) })
+		start := time.Now()
+		r, err := c.Alloc(t.Context(), client.UID(0), client.WithRequestID([16]byte{1}))
+		if took := time.Since(start); err != nil || r.First != 1 || took > time.Second {
+			t.Errorf("%+v, %v after %v", r, err, took)
+		}
+	})
+}
+
 func TestNodesThatLeaveAreClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake("a:1", "b:1")

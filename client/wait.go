@@ -57,7 +57,7 @@ var (
 	errStranded = errors.New("the node was asked, and has lost the key since")
 )
 
-// wake does what is due: delayed ops become ready, stranded ones fail.
+// wake does what is due: delayed ops become ready, stranded ones are repeated or fail.
 func (k *call) wake() {
 	now := time.Now()
 	rest := k.delayed[:0]
@@ -79,7 +79,13 @@ func (k *call) wake() {
 		}
 		if until := o.moved.Add(strandedAfter); until.After(now) {
 			k.lookForStranded(until)
-		} else if k.leave(o) {
+			continue
+		}
+		switch {
+		case !k.leave(o):
+		case o.idempotent():
+			k.ready = append(k.ready, o.again())
+		default:
 			k.fail(o, errStranded)
 		}
 	}
@@ -115,9 +121,10 @@ func (k *call) arm() <-chan time.Time {
 }
 
 // reroute acts on a change of routes. It ends back-offs that waited for one.
-// Of the ops that were sent to a node which has lost the key, it repeats
-// elsewhere those that are harmless to repeat, and gives the others a time by
-// which to come back.
+// Of the ops that were sent to a node which has lost the key, it repeats reads
+// elsewhere, and gives the others a time by which to come back. A request id
+// changes nothing about that: in a planned move the answer is on its way, with
+// a number that the next owner may not remember to have been given.
 func (k *call) reroute(t *router.Table) {
 	k.seen = t
 	rest := k.delayed[:0]
@@ -137,7 +144,7 @@ func (k *call) reroute(t *router.Table) {
 		switch {
 		case err != nil || !r.Owned() || r.Owner.Addr == o.node.addr || r.Epoch < o.hintEpoch:
 			o.moved = time.Time{}
-		case o.idempotent():
+		case o.method == methodCurrent:
 			if k.leave(o) {
 				k.ready = append(k.ready, o.again())
 			}
