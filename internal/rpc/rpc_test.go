@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seqsvr/seqsvr/internal/rpc/rpctest"
+	"github.com/seqsvr/seqsvr/internal/wire"
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb/seq"
 )
@@ -49,6 +50,8 @@ func (f *fakeSeq) Alloc(ctx context.Context, q *seqpb.AllocRequest) (*seqpb.Allo
 		}
 	case "busy":
 		return nil, Errorf(seqpb.Code_CODE_BUSY, "the queue is full: try later")
+	case "refused":
+		return nil, wire.Refusef(seqpb.Code_CODE_INVALID_ARGUMENT, "count 0: want 1 or more")
 	case "not-ready":
 		return nil, Errorf(seqpb.Code_CODE_NOT_READY, "no lease yet")
 	case "plain":
@@ -203,6 +206,7 @@ func TestErrorsKeepTheirCode(t *testing.T) {
 		answered bool
 		text     string
 	}{
+		"refused":   {seqpb.Code_CODE_INVALID_ARGUMENT, true, "count 0: want 1 or more"},
 		"busy":      {seqpb.Code_CODE_BUSY, true, "the queue is full: try later"},
 		"not-ready": {seqpb.Code_CODE_NOT_READY, true, "no lease yet"},
 		"plain":     {seqpb.Code_CODE_UNKNOWN_RESULT, false, "something else"},

@@ -12,6 +12,7 @@ import (
 	"github.com/cloudwego/kitex/pkg/remote/trans/nphttp2/status"
 
 	"github.com/seqsvr/seqsvr/internal/ids"
+	"github.com/seqsvr/seqsvr/internal/wire"
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
 )
 
@@ -48,7 +49,8 @@ func encodeStatus(err error) *status.Status {
 	}
 	switch {
 	case errors.As(err, &c):
-		return codeStatus(c.SeqCode(), err.Error())
+		// The code goes in front anyway; a reader need not see it twice.
+		return codeStatus(c.SeqCode(), strings.TrimPrefix(err.Error(), wire.CodeText(c.SeqCode())+": "))
 	case errors.Is(err, ids.ErrBadKey):
 		return codeStatus(seqpb.Code_CODE_INVALID_ARGUMENT, err.Error())
 	case errors.Is(err, context.DeadlineExceeded):
