@@ -27,9 +27,11 @@ const (
 
 // group is a Raft group on the in-memory transport, for a synctest bubble.
 type group struct {
-	t     *testing.T
-	n     int
-	tune  func(*Config)
+	t    *testing.T
+	n    int
+	tune func(*Config)
+	// wrap, if set, is put around a transport.
+	wrap  func(raft.Transport) raft.Transport
 	mu    sync.Mutex
 	nodes map[string]*Node
 	trs   map[string]*raft.InmemTransport
@@ -90,7 +92,11 @@ func (g *group) start(id string) *Node {
 	g.trs[id] = tr
 	g.mu.Unlock()
 	g.connect()
-	n, err := Start(cfg, g.disks[id], tr)
+	var wrapped raft.Transport = tr
+	if g.wrap != nil {
+		wrapped = g.wrap(tr)
+	}
+	n, err := Start(cfg, g.disks[id], wrapped)
 	if err != nil {
 		g.t.Fatalf("start %s: %v", id, err)
 	}

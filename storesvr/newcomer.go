@@ -172,8 +172,15 @@ func ownTerm(q *raft.AppendEntriesRequest) bool {
 }
 
 func (n *newcomer) join() {
-	if n.joined() == nil && n.caughtUp.CompareAndSwap(false, true) {
-		n.log.Info("caught up with a leader, taking part from now on")
+	if !n.caughtUp.Load() && n.joined() == nil {
+		n.done()
+	}
+}
+
+// done lets everything through from now on.
+func (n *newcomer) done() {
+	if n.caughtUp.CompareAndSwap(false, true) {
+		n.log.Info("caught up, taking part from now on")
 	}
 }
 

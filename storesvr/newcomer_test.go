@@ -2,6 +2,8 @@ package storesvr
 
 import (
 	"errors"
+	"io"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -76,6 +78,67 @@ func TestANewGroupElectsALeaderSoon(t *testing.T) {
 			}
 			return true
 		})
+	})
+}
+
+// The first leader never catches up with anybody, and must vote all the same
+// when its successor stands for election.
+func TestTheFirstLeaderVotesForTheNextOne(t *testing.T) {
+	simulate(t, 3, nil, func(t *testing.T, g *group) {
+		first := g.leader()
+		eventually(t, 10*time.Second, "all have joined", func() bool {
+			for _, d := range g.disks {
+				if !d.Identity.Identity().Joined {
+					return false
+				}
+			}
+			return true
+		})
+		// Without the third, the successor needs the first leader's vote.
+		g.kill(g.follower().cfg.ID)
+		heir := g.follower().cfg
+		if err := first.raft.LeadershipTransferToServer(raft.ServerID(heir.ID), raft.ServerAddress(heir.RaftAddr)).Error(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if next := g.leader(); next == first {
+			t.Fatal("the first leader leads again: it has refused its vote")
+		}
+	})
+}
+
+// deadConns is a transport with connections that a restarted peer has left dead.
+type deadConns struct {
+	*raft.InmemTransport
+	dead *atomic.Int32
+}
+
+func (d deadConns) TimeoutNow(id raft.ServerID, to raft.ServerAddress, q *raft.TimeoutNowRequest, r *raft.TimeoutNowResponse) error {
+	if d.dead.Add(-1) >= 0 {
+		return io.EOF
+	}
+	return d.InmemTransport.TimeoutNow(id, to, q, r)
+}
+
+func TestDeadConnectionsDoNotKeepLeadershipFromBeingHandedOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var dead atomic.Int32
+		g := &group{t: t, n: 3, nodes: map[string]*Node{}, trs: map[string]*raft.InmemTransport{}, disks: map[string]Storage{}, cut: map[string]bool{}}
+		g.wrap = func(tr raft.Transport) raft.Transport { return deadConns{tr.(*raft.InmemTransport), &dead} }
+		for i := range g.n {
+			g.disks[nodeID(i)] = MemoryStorage()
+			g.start(nodeID(i))
+		}
+		defer time.Sleep(30 * time.Second)
+		defer g.stop()
+		lead := g.leader()
+		time.Sleep(time.Second)
+		_, term := lead.Leading()
+		dead.Store(raftPool)
+		lead.handOn(t.Context())
+		if now := lead.raft.State(); now == raft.Leader || lead.raft.CurrentTerm() == term {
+			t.Fatalf("it is %v still, in term %d", now, lead.raft.CurrentTerm())
+		}
 	})
 }
 

@@ -26,6 +26,8 @@ const (
 	// quietTimeouts: how many Raft timeouts a newcomer listens to no leader. A
 	// leader without a quorum steps down within less than one.
 	quietTimeouts = 3
+	// handOnTries outnumber the idle connections that a restarted peer has left dead: each costs one.
+	handOnTries = raftPool + 1
 	// quiesceMax bounds the wait for Raft's answers when stopping.
 	quiesceMax = 5 * time.Second
 	// quiesceFailed is the same after a failure, when some answers will never come.
@@ -40,6 +42,8 @@ type Node struct {
 	fsm  *fsm
 	raft *raft.Raft
 	logs *logGuard
+	// newcomer is nil if the node had caught up once before it started.
+	newcomer *newcomer
 	// changed is given when meta state, leadership or readiness may have changed.
 	changed *signal
 	lead    atomic.Pointer[leadership]
@@ -111,7 +115,8 @@ func (n *Node) start(tr raft.Transport) error {
 		t.setNames(n.nodeAt)
 	}
 	if !n.st.Identity.Identity().Joined {
-		tr = newNewcomer(tr, quietTimeouts*n.cfg.RaftTimeout, n.log, n.join)
+		n.newcomer = newNewcomer(tr, quietTimeouts*n.cfg.RaftTimeout, n.log, n.join)
+		tr = n.newcomer
 	}
 	n.logs = &logGuard{LogStore: n.st.Log, fail: n.fail, applied: n.fsm.appliedIndex}
 	stable := &stableGuard{StableStore: n.st.Stable, fail: n.fail}
@@ -199,13 +204,17 @@ func (n *Node) fail(err error) { n.failure.set(err) }
 // end, loudly.
 func (n *Node) Failed() <-chan error { return n.failed }
 
-// join remembers that the node has caught up with a leader.
+// join remembers that the node has caught up with a leader, or leads itself:
+// the group's first leader, too, must vote for the next one.
 func (n *Node) join() error {
-	err := n.st.Identity.SaveIdentity("", true)
-	if err != nil {
+	if err := n.st.Identity.SaveIdentity("", true); err != nil {
 		n.fail(err)
+		return err
 	}
-	return err
+	if n.newcomer != nil {
+		n.newcomer.done()
+	}
+	return nil
 }
 
 // nodeAt is the id of the member with a Raft address; empty if it is not known.
@@ -289,7 +298,15 @@ func (n *Node) handOn(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 4*n.cfg.RaftTimeout)
 	defer cancel()
-	if err := n.await(ctx, func() error { return n.raft.LeadershipTransfer().Error() }); err != nil {
-		n.log.Warn("leadership could not be handed on", zap.Error(err))
+	var err error
+	for range handOnTries {
+		if err = n.await(ctx, func() error { return n.raft.LeadershipTransfer().Error() }); err == nil {
+			return
+		}
+		if ctx.Err() != nil || n.raft.State() != raft.Leader {
+			break
+		}
 	}
+	// No harm: the others notice and elect. When the whole Set stops at once there is nobody to notice.
+	n.log.Info("leadership was not handed on, the peers have to elect", zap.Error(err))
 }
