@@ -76,7 +76,7 @@ func (n *Node) localStatus(ctx context.Context) (*seqpb.StatusReply, error) {
 	rep := &seqpb.StatusReply{Cluster: n.cfg.Cluster, ClusterId: m.Genesis.ClusterID, MapVersion: mapVersion}
 	set := &seqpb.SetStatus{Name: n.cfg.Set, RouteVersion: m.RouteVersion, Sections: uint32(len(m.Sections))}
 	for _, sp := range m.Genesis.Spaces {
-		set.Ranges = append(set.Ranges, sp.Name+":"+sets.Whole(sp).String())
+		set.Ranges = append(set.Ranges, sp.Name+":"+sets.Whole(sp).Text())
 	}
 	set.Stores = n.storeStatuses(ctx, &m, applied)
 	l := n.leads()
@@ -246,7 +246,8 @@ func knowsNode(m *state.Meta, node string) bool {
 	return false
 }
 
-// Rebalance spreads the sections now, whatever the hysteresis says; dry: what it would move.
+// Rebalance spreads the sections now, whatever the hysteresis and the hold-off of
+// nodes that were lost say; dry: what it would move.
 func (n *Node) Rebalance(ctx context.Context, q *seqpb.RebalanceRequest) (*seqpb.RebalanceReply, error) {
 	l := n.leads()
 	if l == nil {
@@ -258,6 +259,7 @@ func (n *Node) Rebalance(ctx context.Context, q *seqpb.RebalanceRequest) (*seqpb
 	}
 	rep := &seqpb.RebalanceReply{}
 	l.mu.Lock()
+	rep.Moving = uint32(len(l.moves))
 	err := n.fsm.read(func(st *state.State) {
 		now := n.cfg.Clock.Now()
 		s := situation{

@@ -140,7 +140,7 @@ func (s *situation) placementInput() placement.Input {
 	for _, ses := range liveSessions(s.meta) {
 		in.Sessions = append(in.Sessions, placement.Session{
 			ID: ses.ID, Draining: s.meta.Draining[ses.Node], Leaving: ses.Leaving,
-			HoldOff: !s.attached[ses.ID] || s.holdOff(ses.Node),
+			HoldOff: !s.attached[ses.ID] || !s.force && s.holdOff(ses.Node),
 		})
 	}
 	for i := range s.meta.Sections {

@@ -94,6 +94,18 @@ func TestNothingIsRevokedFromOrForWhoIsNotThere(t *testing.T) {
 	}
 }
 
+func TestAnOperatorsRebalancingOverridesTheHoldOff(t *testing.T) {
+	for _, force := range []bool{false, true} {
+		s := sit(1, 1, 1, 1, 1, 1, 1, 1)
+		s.join(2)
+		s.holdOff = func(node string) bool { return node == s.meta.Sessions[2].Node }
+		s.force = force
+		if d := decide(s); (len(d.revoke) == 4) != force {
+			t.Errorf("force %v: %+v", force, d.revoke)
+		}
+	}
+}
+
 func TestAReleaseNamesWhomTheSectionIsMovedTo(t *testing.T) {
 	l := &leadership{
 		moves:   map[ids.Section]move{3: {section: 3, epoch: 7, from: 1, to: 2}, 4: {section: 4, epoch: 7, from: 1, to: 9}},

@@ -158,7 +158,7 @@ func TestWhatMayHaveBeenDoneIsNotDoneAgain(t *testing.T) {
 func TestRebalance(t *testing.T) {
 	f := startFake(t, func(f *fake) { f.rebalance = &seqpb.RebalanceReply{Moves: 1, Plan: []string{"section 3: a1 → a2"}} })
 	golden(t, f.addr, []struct{ args, want string }{
-		{"rebalance --dry-run --output json", `{"moves":1,"dry_run":true,"plan":["section 3: a1 → a2"]}` + "\n"},
+		{"rebalance --dry-run --output json", `{"moves":1,"dry_run":true,"moving":0,"plan":["section 3: a1 → a2"]}` + "\n"},
 		{"rebalance --dry-run", "1 sections would move\n  section 3: a1 → a2\n"},
 		{"rebalance", "1 sections move\n  section 3: a1 → a2\n"},
 	})
@@ -166,8 +166,11 @@ func TestRebalance(t *testing.T) {
 		t.Error(f.calledFor())
 	}
 	golden(t, startFake(t).addr, []struct{ args, want string }{
-		{"rebalance --output json", `{"moves":0,"dry_run":false,"plan":[]}` + "\n"},
+		{"rebalance --output json", `{"moves":0,"dry_run":false,"moving":0,"plan":[]}` + "\n"},
 		{"rebalance", "nothing to move: the sections are spread\n"},
+	})
+	golden(t, startFake(t, func(f *fake) { f.rebalance = &seqpb.RebalanceReply{Moving: 55} }).addr, []struct{ args, want string }{
+		{"rebalance", "nothing more to move: 55 sections are on the move already\n"},
 	})
 }
 

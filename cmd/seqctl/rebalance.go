@@ -13,6 +13,8 @@ import (
 type rebalanceJSON struct {
 	Moves  uint32 `json:"moves"`
 	DryRun bool   `json:"dry_run"`
+	// Moving sections were on the move already.
+	Moving uint32 `json:"moving"`
 	// Plan has one line a move, for people.
 	Plan []string `json:"plan"`
 }
@@ -42,7 +44,7 @@ moves are decided; seqctl status and watch show them happen.`,
 				return err
 			}
 			if a.json() {
-				a.printJSON(rebalanceJSON{rep.Moves, dryRun, append([]string{}, rep.Plan...)})
+				a.printJSON(rebalanceJSON{rep.Moves, dryRun, rep.Moving, append([]string{}, rep.Plan...)})
 				return nil
 			}
 			a.printPlan(rep, dryRun)
@@ -55,6 +57,9 @@ moves are decided; seqctl status and watch show them happen.`,
 
 func (a *app) printPlan(rep *seqpb.RebalanceReply, dryRun bool) {
 	switch {
+	case rep.Moves == 0 && rep.Moving > 0:
+		fmt.Fprintf(&a.out, "nothing more to move: %d sections are on the move already\n", rep.Moving)
+		return
 	case rep.Moves == 0:
 		fmt.Fprintln(&a.out, "nothing to move: the sections are spread")
 		return

@@ -433,6 +433,9 @@ type RebalanceReply struct {
 	Refusal *Refusal `protobuf:"bytes,1,opt,name=refusal" json:"refusal,omitempty"`
 	Moves   uint32   `protobuf:"varint,2,opt,name=moves" json:"moves,omitempty"`
 	Plan    []string `protobuf:"bytes,3,rep,name=plan" json:"plan,omitempty"`
+
+	// Sections that were on the move already; moves does not count them.
+	Moving uint32 `protobuf:"varint,4,opt,name=moving" json:"moving,omitempty"`
 }
 
 func (x *RebalanceReply) Reset() { *x = RebalanceReply{} }
@@ -460,6 +463,13 @@ func (x *RebalanceReply) GetPlan() []string {
 		return x.Plan
 	}
 	return nil
+}
+
+func (x *RebalanceReply) GetMoving() uint32 {
+	if x != nil {
+		return x.Moving
+	}
+	return 0
 }
 
 type AddStoreRequest struct {
