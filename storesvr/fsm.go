@@ -28,6 +28,7 @@ type fsm struct {
 	fail func(error)
 	// changed is told when something in the meta state may have changed.
 	changed func()
+	counts  *counts
 
 	mu sync.RWMutex
 	st *state.State
@@ -200,12 +201,13 @@ func (f *fsm) Snapshot() (snap raft.FSMSnapshot, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return &fsmSnapshot{view: v, log: f.log}, nil
+	return &fsmSnapshot{view: v, log: f.log, counts: f.counts}, nil
 }
 
 type fsmSnapshot struct {
-	view SnapshotView
-	log  *zap.Logger
+	view   SnapshotView
+	log    *zap.Logger
+	counts *counts
 }
 
 func (s *fsmSnapshot) Persist(sink raft.SnapshotSink) error {
@@ -216,6 +218,7 @@ func (s *fsmSnapshot) Persist(sink raft.SnapshotSink) error {
 	if err != nil {
 		return errors.Join(err, sink.Cancel())
 	}
+	s.counts.snapshots.Add(1)
 	s.log.Info("snapshot taken", zap.Uint64("applied", sum.Applied), zap.Uint64("keys", sum.Records), zap.Uint64("bytes", sum.Bytes))
 	return nil
 }
@@ -256,6 +259,7 @@ func (f *fsm) restore(r io.Reader) error {
 	}
 	f.st.Meta = *sum.Meta
 	f.applied = sum.Applied
+	f.counts.restored.Add(1)
 	f.log.Info("snapshot restored", zap.Uint64("applied", sum.Applied), zap.Uint64("keys", sum.Records))
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -51,6 +52,8 @@ type Node struct {
 	notify  chan bool
 	// contact has when each peer was last heard from, for those that are not now.
 	contact *contacts
+
+	counts counts
 
 	// calls are calls of Raft under way.
 	calls    *gate
@@ -104,6 +107,7 @@ func (n *Node) start(tr raft.Transport) error {
 		want:    disk.Identity{Cluster: n.cfg.Cluster, Set: n.cfg.Set, Node: n.cfg.ID, ClusterID: n.cfg.ClusterID},
 		fail:    n.fail,
 		changed: n.changed.give,
+		counts:  &n.counts,
 	}
 	if err := n.fsm.load(); err != nil {
 		return err
@@ -225,6 +229,11 @@ func (n *Node) nodeAt(addr raft.ServerAddress) string {
 		}
 	}
 	return ""
+}
+
+// isMember, as far as the node has heard: one that has heard of no members is none.
+func (n *Node) isMember() bool {
+	return slices.ContainsFunc(n.members(), func(s raft.Server) bool { return string(s.ID) == n.cfg.ID })
 }
 
 func (n *Node) members() []raft.Server {

@@ -22,6 +22,12 @@ const (
 // Execute commits a batch of an AllocSvr and answers its outcome. An error means
 // that the outcome is unknown, unless it says otherwise.
 func (n *Node) Execute(ctx context.Context, q *seqpb.ExecuteRequest) (*seqpb.ExecuteReply, error) {
+	rep, err := n.execute(ctx, q)
+	n.counts.refused(rep.GetRefusal())
+	return rep, err
+}
+
+func (n *Node) execute(ctx context.Context, q *seqpb.ExecuteRequest) (*seqpb.ExecuteReply, error) {
 	l := n.leads()
 	if l == nil {
 		return &seqpb.ExecuteReply{Refusal: n.notLeaderRefusal()}, nil
@@ -49,6 +55,7 @@ func (n *Node) Execute(ctx context.Context, q *seqpb.ExecuteRequest) (*seqpb.Exe
 	if err != nil {
 		return nil, err
 	}
+	n.counts.executed(&rep)
 	return &seqpb.ExecuteReply{Outcome: state.EncodeReply(nil, rep)}, nil
 }
 

@@ -94,7 +94,7 @@ func (n *Node) ServeSession(s SessionStream) error {
 	case n.streamsN <- struct{}{}:
 		defer func() { <-n.streamsN }()
 	default:
-		return s.Send(refused(seqpb.RefusalCode_REFUSAL_BUSY, fmt.Sprintf("%d sessions are open, no more are taken", streamsMax)))
+		return n.refuse(s, refused(seqpb.RefusalCode_REFUSAL_BUSY, fmt.Sprintf("%d sessions are open, no more are taken", streamsMax)))
 	}
 	ctx, cancel := context.WithCancel(s.Context())
 	defer cancel()
@@ -113,14 +113,14 @@ func (n *Node) ServeSession(s SessionStream) error {
 	}
 	l := n.leads()
 	if l == nil {
-		return s.Send(n.notLeader())
+		return n.refuse(s, n.notLeader())
 	}
 	if r := n.checkHello(h.msg.Hello); r != nil {
-		return s.Send(r)
+		return n.refuse(s, r)
 	}
 	st, w, r := l.attach(ctx, h.msg.Hello, h.at)
 	if r != nil {
-		return s.Send(r)
+		return n.refuse(s, r)
 	}
 	defer l.detach(st)
 	if err := s.Send(&seqpb.SessionDown{Welcome: w}); err != nil {
@@ -128,6 +128,11 @@ func (n *Node) ServeSession(s SessionStream) error {
 	}
 	n.streamsHear(ctx, cancel, l, st, up)
 	return l.tell(ctx, s, st)
+}
+
+func (n *Node) refuse(s SessionStream, m *seqpb.SessionDown) error {
+	n.counts.refused(m.GetRefusal())
+	return s.Send(m)
 }
 
 // received is a message with the time at which it was.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
 	"github.com/seqsvr/seqsvr/internal/httpd"
@@ -71,7 +72,9 @@ func StartStore(cfg StoreConfig) (_ *Store, err error) {
 	}
 	if cfg.HTTP != nil {
 		undo.add(func() { stopNow(s.rpc.Stop) })
-		if s.http, err = httpd.Serve(cfg.HTTP, httpd.Config{Ready: s.Ready, Pprof: cfg.Pprof, Logger: cfg.Logger}); err != nil {
+		if s.http, err = httpd.Serve(cfg.HTTP, httpd.Config{
+			Ready: s.Ready, Collectors: []prometheus.Collector{s.Collector()}, Pprof: cfg.Pprof, Logger: cfg.Logger,
+		}); err != nil {
 			return nil, err
 		}
 	}

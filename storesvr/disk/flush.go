@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"time"
 
 	"go.etcd.io/bbolt"
 
@@ -51,6 +52,7 @@ func (s *Store) flush(g *generation) {
 	if dropped {
 		return
 	}
+	began := time.Now()
 	err := boltError(s.path, "flush", Guard(s.path, "flush", func() error {
 		return s.db.Update(func(tx *bbolt.Tx) error { return writeGeneration(tx, g) })
 	}))
@@ -62,6 +64,8 @@ func (s *Store) flush(g *generation) {
 		}
 		return
 	}
+	s.flushes.Add(1)
+	s.flushNanos.Add(int64(time.Since(began)))
 	s.reader.renew()
 	if g.view != nil {
 		// Before the next generation is written, so that the view is of exactly this moment.

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"go.etcd.io/bbolt"
 
@@ -56,6 +58,9 @@ type Store struct {
 	stop chan struct{}
 	wg   sync.WaitGroup
 	once sync.Once
+
+	flushes    atomic.Uint64
+	flushNanos atomic.Int64
 }
 
 var _ state.Keys = (*Store)(nil)
@@ -358,6 +363,11 @@ func (s *Store) Dirty() int {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.dirtyLocked()
+}
+
+// Flushes is how many generations were written to the file, and how long all took together.
+func (s *Store) Flushes() (n uint64, took time.Duration) {
+	return s.flushes.Load(), time.Duration(s.flushNanos.Load())
 }
 
 // fail records the first failure and lets go of everyone who waits.
