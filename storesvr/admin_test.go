@@ -260,6 +260,10 @@ func TestAnAddedStoreCatchesUpAndVotes(t *testing.T) {
 		g.disks["n4"] = MemoryStorage()
 		g.tune = func(c *Config) { c.Bootstrap = false }
 		n4 := g.start("n4")
+		time.Sleep(time.Second)
+		if err := n4.Ready(); err == nil || !strings.Contains(err.Error(), "add-store") {
+			t.Errorf("ready before it was let in: %v", err)
+		}
 		q := &seqpb.AddStoreRequest{Id: "n4", RaftAddr: raftAddr("n4"), Addr: rpcAddr("n4")}
 		for what, bad := range map[string]*seqpb.AddStoreRequest{
 			"no id":        {RaftAddr: q.RaftAddr, Addr: q.Addr},

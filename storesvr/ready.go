@@ -23,6 +23,9 @@ func (n *Node) Ready() error {
 	default:
 	}
 	_, id := n.raft.LeaderWithID()
+	if id == "" && !n.isMember() {
+		return fmt.Errorf("%w: it is no member of the Set: let it in with seqctl nodes add-store", ErrNotReady)
+	}
 	if id == "" {
 		return fmt.Errorf("%w: there is no leader: are a majority of the peers up?", ErrNotReady)
 	}
