@@ -10,6 +10,9 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
+// connectionEnded is what Raft's transport says, as an error, of every connection that ends.
+const connectionEnded = "failed to decode incoming command"
+
 // hclogger lets Raft log to zap.
 type hclogger struct {
 	z       *zap.Logger
@@ -67,7 +70,14 @@ func (l *hclogger) Trace(string, ...any)          {}
 func (l *hclogger) Debug(msg string, args ...any) { l.Log(hclog.Debug, msg, args...) }
 func (l *hclogger) Info(msg string, args ...any)  { l.Log(hclog.Info, msg, args...) }
 func (l *hclogger) Warn(msg string, args ...any)  { l.Log(hclog.Warn, msg, args...) }
-func (l *hclogger) Error(msg string, args ...any) { l.Log(hclog.Error, msg, args...) }
+func (l *hclogger) Error(msg string, args ...any) {
+	if msg == connectionEnded {
+		// A peer went, or this node did; who the peer is was checked before.
+		l.Log(hclog.Debug, msg, args...)
+		return
+	}
+	l.Log(hclog.Error, msg, args...)
+}
 
 func (l *hclogger) IsTrace() bool { return false }
 func (l *hclogger) IsDebug() bool { return l.z.Core().Enabled(zapcore.DebugLevel) }
