@@ -20,14 +20,18 @@ import (
 // until it has caught up with a leader:
 //
 //   - it votes only for candidates with an unborn log (the bootstrap entry and
-//     nothing else), which is what the first election of a new group looks like;
+//     nothing else), which is what the first election of a new group looks like,
+//     and stands for election only while its own log is unborn;
 //   - it takes nothing from a leader during its first moments, unless the term
 //     is a group's first: by then, a leader that needed this node's voice for its
 //     quorum has stepped down.
 //
-// It has caught up when it holds an entry of the leader's own term: that leader
-// was elected without this node, so its log has all that was ever committed. From
-// then on the newcomer only passes things through, and this is remembered on disk.
+// It has caught up when it holds the end of a leader's log, and that end is of the
+// leader's own term: that leader was elected without this node, so its log has all
+// that was ever committed, and all of its own entries that this node has ever
+// acknowledged. An earlier part of the log will not do: what follows may have been
+// committed with this node's help. From then on the newcomer only passes things
+// through, and this is remembered on disk.
 type newcomer struct {
 	raft.Transport
 	log   *zap.Logger
@@ -50,11 +54,15 @@ const (
 	// unbornIndex and unbornTerm are of the entry that raft.BootstrapCluster writes.
 	unbornIndex = 1
 	unbornTerm  = 1
+	// wholeBelow: a request with fewer entries ends where the leader's log does. Raft
+	// sends all that there is, up to raftMaxAppendEntries, which was never lower.
+	wholeBelow = 16
 	// firstTerm is the term of a group's first election, if it succeeds.
 	firstTerm = 2
 )
 
 var (
+	errNotElected  = errors.New("this node has not caught up yet and does not stand for election")
 	errNotJoined   = errors.New("this node has not caught up yet and does not vote")
 	errStillQuiet  = errors.New("this node has just started on an empty directory and listens to no leader yet")
 	errRaftStopped = errors.New("this node is stopping")
@@ -80,8 +88,24 @@ func (n *newcomer) SetHeartbeatHandler(f func(raft.RPC)) {
 	n.heartbeat = f
 }
 
-// RequestPreVote passes on; embedding the interface hides it.
+// mayStand: a log that was caught up half way must not win over one that is older still.
+func (n *newcomer) mayStand(lastIndex, lastTerm uint64) bool {
+	return n.caughtUp.Load() || lastIndex <= unbornIndex && lastTerm <= unbornTerm
+}
+
+// RequestVote asks for a vote, if this node may have it.
+func (n *newcomer) RequestVote(id raft.ServerID, to raft.ServerAddress, q *raft.RequestVoteRequest, r *raft.RequestVoteResponse) error {
+	if !n.mayStand(q.LastLogIndex, q.LastLogTerm) {
+		return errNotElected
+	}
+	return n.Transport.RequestVote(id, to, q, r)
+}
+
+// RequestPreVote is the same for the vote before; embedding the interface hides it.
 func (n *newcomer) RequestPreVote(id raft.ServerID, to raft.ServerAddress, q *raft.RequestPreVoteRequest, r *raft.RequestPreVoteResponse) error {
+	if !n.mayStand(q.LastLogIndex, q.LastLogTerm) {
+		return errNotElected
+	}
 	pv, ok := n.Transport.(raft.WithPreVote)
 	if !ok {
 		return errors.New("the transport has no pre-vote")
@@ -154,7 +178,7 @@ func (n *newcomer) take(rpc raft.RPC) {
 	}
 	select {
 	case a := <-inner:
-		if r, ok := a.Response.(*raft.AppendEntriesResponse); ok && a.Error == nil && r.Success && ownTerm(q) {
+		if r, ok := a.Response.(*raft.AppendEntriesResponse); ok && a.Error == nil && r.Success && reachesEnd(q) {
 			n.join()
 		}
 		rpc.RespChan <- a
@@ -163,10 +187,11 @@ func (n *newcomer) take(rpc raft.RPC) {
 	}
 }
 
-// ownTerm: with a success, the follower holds an entry of the leader's term.
-func ownTerm(q *raft.AppendEntriesRequest) bool {
+// reachesEnd: with a success, the follower holds the end of the leader's log, and
+// it is of the leader's term.
+func reachesEnd(q *raft.AppendEntriesRequest) bool {
 	if k := len(q.Entries); k > 0 {
-		return q.Entries[k-1].Term == q.Term
+		return k < wholeBelow && q.Entries[k-1].Term == q.Term
 	}
 	return q.PrevLogEntry > 0 && q.PrevLogTerm == q.Term
 }

@@ -60,6 +60,100 @@ func TestAWipedVoterDoesNotHelpElectAStaleLeader(t *testing.T) {
 	})
 }
 
+// lossyWire loses the entries that loses says.
+type lossyWire struct {
+	*raft.InmemTransport
+	loses *atomic.Pointer[func(raft.ServerID, *raft.AppendEntriesRequest) bool]
+}
+
+func (w lossyWire) AppendEntries(id raft.ServerID, to raft.ServerAddress, q *raft.AppendEntriesRequest, r *raft.AppendEntriesResponse) error {
+	if f := w.loses.Load(); f != nil && (*f)(id, q) {
+		return io.EOF
+	}
+	return w.InmemTransport.AppendEntries(id, to, q, r)
+}
+
+func (w lossyWire) AppendEntriesPipeline(raft.ServerID, raft.ServerAddress) (raft.AppendPipeline, error) {
+	return nil, raft.ErrPipelineReplicationNotSupported
+}
+
+// A wiped voter that was fed the beginning of a long log holds entries of the
+// leader's term, and still lacks others of that term that it had acknowledged. It
+// must neither vote for a node that was cut off meanwhile nor get its vote.
+func TestAWipedVoterThatCaughtUpHalfWayDecidesNoElection(t *testing.T) {
+	const entries = 4 * raftMaxAppendEntries
+	for _, c := range []struct {
+		name     string
+		staleHas int
+	}{
+		{"the stale one has more", 2 * raftMaxAppendEntries},
+		{"the stale one has less", 10},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var loses atomic.Pointer[func(raft.ServerID, *raft.AppendEntriesRequest) bool]
+				g := &group{t: t, n: 3, nodes: map[string]*Node{}, trs: map[string]*raft.InmemTransport{}, disks: map[string]Storage{}, cut: map[string]bool{}}
+				g.wrap = func(tr raft.Transport) raft.Transport { return lossyWire{tr.(*raft.InmemTransport), &loses} }
+				for i := range g.n {
+					g.disks[nodeID(i)] = MemoryStorage()
+					g.start(nodeID(i))
+				}
+				defer time.Sleep(30 * time.Second)
+				defer g.stop()
+				first := g.leader()
+				w := newWriter(t, first)
+				time.Sleep(time.Second)
+				var witness, stale string
+				for id := range g.nodes {
+					switch {
+					case id == first.cfg.ID:
+					case witness == "":
+						witness = id
+					default:
+						stale = id
+					}
+				}
+				for i := range entries {
+					if i == c.staleHas {
+						time.Sleep(time.Second)
+						g.setCut(stale, true)
+					}
+					w.extend(uint64(i), uint64(i+1), 100)
+				}
+				// The end was committed by first and witness. Now the stale one is there
+				// for first to lead on, but gets none of it.
+				loss := func(to raft.ServerID, q *raft.AppendEntriesRequest) bool {
+					if to == raft.ServerID(stale) {
+						return len(q.Entries) > 0
+					}
+					return q.PrevLogEntry > 1 && q.PrevLogEntry < entries/2
+				}
+				loses.Store(&loss)
+				g.setCut(stale, false)
+				time.Sleep(time.Second)
+				g.kill(witness)
+				g.disks[witness] = MemoryStorage()
+				g.start(witness)
+				eventually(t, 20*time.Second, "the wiped one has the beginning", func() bool {
+					last, _ := g.disks[witness].Log.LastIndex()
+					return last >= raftMaxAppendEntries
+				})
+				g.kill(first.cfg.ID)
+				loses.Store(nil)
+				time.Sleep(20 * time.Second)
+				for id, n := range g.nodes {
+					if ok, term := n.Leading(); ok {
+						t.Fatalf("%s leads in term %d without what was committed", id, term)
+					}
+				}
+				g.start(first.cfg.ID)
+				sameState(t, g.leader(), g.nodes[witness], entries)
+				eventually(t, 10*time.Second, "the wiped one joins", func() bool { return g.disks[witness].Identity.Identity().Joined })
+			})
+		})
+	}
+}
+
 func TestANewGroupElectsALeaderSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
@@ -198,6 +292,14 @@ func TestANewcomerListensOnlyToWhatItMay(t *testing.T) {
 		expect("its heartbeat", nil, &raft.AppendEntriesRequest{Term: 8})
 		if joined != 0 {
 			t.Fatal("joined by a heartbeat")
+		}
+		many := make([]*raft.Log, wholeBelow)
+		for i := range many {
+			many[i] = &raft.Log{Index: uint64(10 + i), Term: 7}
+		}
+		expect("a part of a long log", nil, &raft.AppendEntriesRequest{Term: 7, PrevLogEntry: 9, PrevLogTerm: 7, Entries: many})
+		if joined != 0 {
+			t.Fatal("joined by a part of the log")
 		}
 		expect("an entry of its own term", nil, &raft.AppendEntriesRequest{Term: 7, PrevLogEntry: 9, PrevLogTerm: 7, Entries: entry})
 		if joined != 1 {
