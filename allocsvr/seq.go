@@ -100,7 +100,7 @@ func (s *Server) parseAlloc(w *world, req *seqpb.AllocRequest) ([]ask, error) {
 		asks[i].key, asks[i].n = k, 1
 		if len(req.Counts) != 0 {
 			if asks[i].n = req.Counts[i]; asks[i].n == 0 || asks[i].n > s.cfg.MaxN {
-				return nil, invalid("count %d of key %d is outside [1, %d]", asks[i].n, i, s.cfg.MaxN)
+				return nil, invalid("counts[%d] is %d: want 1 to %d", i, asks[i].n, s.cfg.MaxN)
 			}
 		}
 	}

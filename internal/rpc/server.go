@@ -241,7 +241,7 @@ func answerInKind(ri rpcinfo.RPCInfo) {
 
 // unknownMethod answers as gRPC wants it; Kitex would answer CANCELLED.
 func unknownMethod(_ context.Context, method string, _ streaming.Stream) error {
-	return status.Errorf(codes.Unimplemented, "unknown method %s: see proto/ for what this port serves", method)
+	return status.Errorf(codes.Unimplemented, "this port does not serve %s: see proto/ for what it does; clients talk to an AllocSvr", method)
 }
 
 // logFailure logs what a caller cannot be told: a handler's panic.

@@ -162,7 +162,7 @@ func classify(method, addr string, err, ctxErr error) error {
 	e := &Error{Method: method, Addr: addr, Code: seqpb.Code_CODE_UNKNOWN_RESULT, Text: err.Error(), err: err}
 	st, isStatus := status.FromError(err)
 	if isStatus {
-		e.Text = st.Message()
+		e.Text = strings.TrimSuffix(st.Message(), " [biz error]") // by which Kitex marks what a handler returned
 	}
 	if ctxErr == nil && errors.Is(err, kerrors.ErrRPCTimeout) {
 		ctxErr = context.DeadlineExceeded // Kitex's own timer was a hair faster than the context's
