@@ -12,6 +12,7 @@ func main() {
 	root := &cobra.Command{
 		Use:     "seqsvr",
 		Short:   "A two-tier, per-key sequence service in one process",
+		Example: "  seqsvr dev\n  seqsvr dev --data ./seq-data",
 		Version: buildinfo.Get().String(),
 	}
 	root.AddCommand(devCommand())
