@@ -150,6 +150,7 @@ func failures(n, answered int, list []*seqpb.Failure) ([]reply, error) {
 		replies[f.Index] = reply{
 			code: f.Code, cause: &wire.Refused{Code: f.Code, Message: f.Message},
 			hint: f.OwnerAddr, hintEpoch: ids.Epoch(f.Epoch),
+			cold: f.Code == seqpb.Code_CODE_BUSY || f.Code == seqpb.Code_CODE_NOT_READY,
 		}
 	}
 	return replies, nil

@@ -180,6 +180,7 @@ func (k *call) settle(o *op, r reply) {
 	if r.code == seqpb.Code_CODE_UNKNOWN_RESULT && o.method == methodAlloc {
 		o.maybe = true
 	}
+	o.patient = o.patient || r.cold
 	elsewhere := k.doubt(o, r)
 	next, refresh := decide(outcome{code: r.code, idempotent: o.idempotent(), elsewhere: elsewhere, redirects: o.redirects})
 	if refresh {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -281,6 +282,35 @@ func TestOneWrongCallDoesNotFailThoseBesideIt(t *testing.T) {
 			synctest.Wait()
 		}
 		close(stuck)
+		wg.Wait()
+	})
+}
+
+func TestKeysThatWaitForTheDurableTierHoldNobodyUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake("a:1")
+		var down atomic.Bool
+		down.Store(true)
+		f.nodes["a:1"].cold = func(key string) bool { return down.Load() && key != "0" }
+		c := dial(t, f)
+		synctest.Wait()
+		var wg sync.WaitGroup
+		for i := range 20 { // one after the other, so that no batch is free of them
+			wg.Go(func() {
+				time.Sleep(time.Duration(i) * 50 * time.Millisecond)
+				if _, err := c.Alloc(t.Context(), client.UID(uint64(1+i))); err != nil {
+					t.Errorf("cold: %v", err)
+				}
+			})
+		}
+		time.AfterFunc(3*time.Second, func() { down.Store(false) })
+		for start := time.Now(); time.Since(start) < 3*time.Second; time.Sleep(time.Millisecond) {
+			ctx, cancel := context.WithTimeout(t.Context(), 400*time.Millisecond)
+			if _, err := c.Alloc(ctx, client.UID(0)); err != nil {
+				t.Errorf("warm, after %v: %v", time.Since(start), err)
+			}
+			cancel()
+		}
 		wg.Wait()
 	})
 }

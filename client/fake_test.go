@@ -38,7 +38,7 @@ type fakeCluster struct {
 	piggyback bool
 	// windows: each node remembers request ids for itself alone.
 	windows bool
-	hub       *router.Hub
+	hub     *router.Hub
 }
 
 // fakeNode is one AllocSvr. Its fields are changed under the cluster's lock.
@@ -55,6 +55,9 @@ type fakeNode struct {
 	latency time.Duration
 	// fail, if it returns a code, fails a key.
 	fail func(key string) seqpb.Code
+	// cold keys wait for the durable tier, until the request's time is over, and
+	// all that rides with them waits too.
+	cold func(key string) bool
 	// refuse, if it returns an error, refuses a whole request.
 	refuse func(keys []string) error
 	// deny has it say "not owner" to everything.
@@ -215,6 +218,8 @@ func (f *fakeConn) arrive(ctx context.Context) error {
 	return nil
 }
 
+const stillCold = "there is no leader"
+
 func texts(uids []uint64, names []string) []string {
 	keys := slices.Clone(names)
 	for _, u := range uids {
@@ -249,6 +254,10 @@ func (f *fakeConn) serve(space string, keys []string, one func(i int, key string
 				continue
 			}
 		}
+		if n.cold != nil && n.cold(key) {
+			failed = append(failed, &seqpb.Failure{Index: uint32(i), Code: seqpb.Code_CODE_NOT_READY, Message: stillCold})
+			continue
+		}
 		if s.Owner == 0 || s.Owner != n.session || n.deny {
 			fail := &seqpb.Failure{Index: uint32(i), Code: seqpb.Code_CODE_NOT_OWNER, Message: "moved", Epoch: uint64(s.Epoch)}
 			for _, o := range c.nodes {
@@ -276,6 +285,15 @@ func (f *fakeConn) Alloc(ctx context.Context, req *seqpb.AllocRequest) (*seqpb.A
 	held := f.n.held
 	c.mu.Unlock()
 	rep, err := f.alloc(req)
+	if err == nil && slices.ContainsFunc(rep.Failures, func(x *seqpb.Failure) bool { return x.Message == stillCold }) {
+		t := time.NewTimer(time.Duration(req.TimeoutMs) * time.Millisecond)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 	if held != nil {
 		select {
 		case <-held:

@@ -18,6 +18,12 @@ import (
 // once; one that finds the limit reached rides with all others that queue until
 // one of those batches is back. So a batch grows with the load, and nobody
 // waits for a timer.
+//
+// All of a batch is answered at once, so a key that has to wait for the durable
+// tier would keep those beside it waiting, and all that queue behind them: while
+// there is no leader, for as long as the calls have time. So the server is given
+// little time at first, and what it did not manage in that rides from then on
+// only with its like.
 type node struct {
 	pool *pool
 	addr string
@@ -36,14 +42,17 @@ type node struct {
 
 // laneKey: what can ride in one request.
 type laneKey struct {
-	method method
-	space  ids.SpaceID
+	method  method
+	space   ids.SpaceID
+	patient bool
 }
 
 // lane is the queue of one kind of request.
 type lane struct {
 	method method
 	space  ids.Space
+	// patience bounds what the server may take for one batch.
+	patience time.Duration
 	// queue is in order of arrival, bounded by options.queue. Abandoned ops
 	// stay in it until a worker passes them or the queue is full.
 	queue []*op
@@ -83,14 +92,25 @@ func (n *node) enqueue(ops []*op) (refused []*op, retired bool) {
 }
 
 func (n *node) lane(o *op) *lane {
-	k := laneKey{o.method, o.space.ID}
+	k := laneKey{o.method, o.space.ID, o.patient}
 	l := n.lanes[k]
 	if l == nil {
-		l = &lane{method: o.method, space: o.space}
+		l = &lane{method: o.method, space: o.space, patience: hurried}
+		if o.patient {
+			l.patience = patient
+		}
 		n.lanes[k] = l
 	}
 	return l
 }
+
+const (
+	// hurried is enough for a raise of a bound where the durable tier is well.
+	hurried = 100 * time.Millisecond
+	// patient is less than strandedAfter: a key that moves away from beside one
+	// that waits is still told of it in time.
+	patient = 400 * time.Millisecond
+)
 
 // work sends batches until the lane's queue is empty.
 func (n *node) work(l *lane) {
@@ -175,7 +195,7 @@ func (n *node) call(l *lane, batch []*op) error {
 	first, last := deadlines(batch)
 	ctx, cancel := context.WithDeadline(n.pool.base, last)
 	defer cancel()
-	timeout := timeoutMillis(time.Until(first))
+	timeout := timeoutMillis(min(time.Until(first), l.patience))
 	if l.method == methodCurrent {
 		return n.callCurrent(ctx, conn, l, batch, timeout)
 	}

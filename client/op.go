@@ -63,6 +63,8 @@ type attempt struct {
 	redirects int // since the last back-off
 	waits     int // back-offs
 	denied    int // answers of "not owner", since routes were doubted last
+	// patient: the key waits for the durable tier, so the op rides with its like.
+	patient bool
 	// maybe: an attempt's outcome is unknown, so no later failure is definite.
 	maybe bool
 	// last failure: its code and cause.
@@ -80,6 +82,8 @@ type reply struct {
 	cause     error
 	hint      string
 	hintEpoch ids.Epoch
+	// cold: the node has no number for the key before the durable tier answers.
+	cold bool
 
 	value       ids.Seq // first number, or current
 	hole        *Hole

@@ -60,7 +60,9 @@ func decide(o outcome) (s step, refresh bool) {
 }
 
 // backoff is how long to wait before an attempt, by what the last one failed
-// with: it doubles from the first to the longest wait.
+// with: it doubles from the first to the longest wait. A node that is not there
+// is tried often: one that was killed is back after about 200 ms, and what is
+// waited longer than that is added to it.
 type backoff struct{ first, longest time.Duration }
 
 var backoffs = map[seqpb.Code]backoff{
@@ -68,9 +70,9 @@ var backoffs = map[seqpb.Code]backoff{
 	seqpb.Code_CODE_STALE_EPOCH:    {2 * time.Millisecond, 100 * time.Millisecond},
 	seqpb.Code_CODE_LEASE_EXPIRED:  {5 * time.Millisecond, 100 * time.Millisecond},
 	seqpb.Code_CODE_BUSY:           {5 * time.Millisecond, 250 * time.Millisecond},
-	seqpb.Code_CODE_NOT_READY:      {5 * time.Millisecond, 250 * time.Millisecond},
-	seqpb.Code_CODE_UNKNOWN_RESULT: {10 * time.Millisecond, 250 * time.Millisecond},
-	seqpb.Code_CODE_UNAVAILABLE:    {10 * time.Millisecond, 250 * time.Millisecond},
+	seqpb.Code_CODE_NOT_READY:      {5 * time.Millisecond, 100 * time.Millisecond},
+	seqpb.Code_CODE_UNKNOWN_RESULT: {5 * time.Millisecond, 50 * time.Millisecond},
+	seqpb.Code_CODE_UNAVAILABLE:    {5 * time.Millisecond, 50 * time.Millisecond},
 }
 
 // delay is the wait after the waits-th back-off in a row, with jitter in [0, 1):
