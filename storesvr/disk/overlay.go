@@ -15,7 +15,8 @@ type generation struct {
 	gaps    map[ids.Key][]state.Gap
 	// head is encodeHead at the freeze; records and gaps are all changes up to its index.
 	head []byte
-	// view, if set, is given a read transaction of the file as this generation left it.
+	// view, if set, is given a read transaction of the file as this generation left
+	// it, or an error. Store.mu is held.
 	view chan<- viewResult
 }
 
@@ -26,6 +27,14 @@ type viewResult struct {
 
 func newGeneration() *generation {
 	return &generation{records: map[ids.Key]state.Record{}, gaps: map[ids.Key][]state.Gap{}}
+}
+
+// answer gives the view, once. Store.mu is held.
+func (g *generation) answer(r viewResult) {
+	if g.view != nil {
+		g.view <- r
+		g.view = nil
+	}
 }
 
 func (g *generation) dirty() int { return len(g.records) + len(g.gaps) }

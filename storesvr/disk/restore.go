@@ -57,19 +57,17 @@ func (s *Store) swap(tmp string) error {
 	old := s.db
 	s.db = db
 	s.mu.Lock()
-	for _, g := range s.frozen {
-		if g.view != nil {
-			g.view <- viewResult{err: &SnapshotError{What: "the state was replaced by a restore"}}
-		}
-	}
+	s.endViews(&SnapshotError{What: "the state was replaced by a restore"})
 	s.frozen, s.active = nil, newGeneration()
 	s.signal()
 	s.mu.Unlock()
-	if err := old.Close(); err != nil {
-		err = &IOError{Path: s.path, Op: "close the replaced file", Err: err}
-		s.fail(err)
-		return err
-	}
+	// The replaced file can only be closed once no view reads it any more. Who has
+	// one may be waiting for our caller, so this must not wait for them.
+	s.wg.Go(func() {
+		if err := old.Close(); err != nil {
+			s.fail(&IOError{Path: s.path, Op: "close the replaced file", Err: err})
+		}
+	})
 	return nil
 }
 

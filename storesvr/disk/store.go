@@ -343,11 +343,7 @@ func (s *Store) Close() error {
 		if s.err == nil {
 			s.err = &IOError{Path: s.path, Op: "use", Err: errClosed}
 		}
-		for _, g := range s.frozen {
-			if g.view != nil {
-				g.view <- viewResult{err: s.err}
-			}
-		}
+		s.endViews(s.err)
 		s.signal()
 		s.mu.Unlock()
 		s.dbMu.Lock()
@@ -376,11 +372,19 @@ func (s *Store) fail(err error) {
 	first := s.err == nil
 	if first {
 		s.err = err
+		s.endViews(err)
 		s.signal()
 	}
 	s.mu.Unlock()
 	if first && s.opts.Failed != nil {
 		s.opts.Failed(err)
+	}
+}
+
+// endViews answers those who wait for a view that will not come. s.mu is held.
+func (s *Store) endViews(err error) {
+	for _, g := range s.frozen {
+		g.answer(viewResult{err: err})
 	}
 }
 

@@ -3,11 +3,13 @@ package disk
 import (
 	"bytes"
 	"errors"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -232,6 +234,67 @@ func TestSnapshotIsOfOneMoment(t *testing.T) {
 	if applied, meta, err := o.Load(); err != nil || applied != 1000 || meta.Genesis.ClusterID != "id-1" {
 		t.Fatalf("applied %d %v %v", applied, meta, err)
 	}
+}
+
+// within fails the test if f does not end.
+func within(t *testing.T, what string, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() { defer close(done); f() }()
+	select {
+	case <-done:
+	case <-time.After(10 * time.Second):
+		t.Fatalf("%s does not end", what)
+	}
+}
+
+// Raft takes a snapshot in one goroutine and installs one from the leader in
+// another, and the first waits for the second in between: the view stays open.
+func TestARestoreDoesNotWaitForAViewThatIsOpen(t *testing.T) {
+	s := openTest(t, t.TempDir(), Options{})
+	fill(s, 1, 100)
+	var b bytes.Buffer
+	v, err := s.Snapshot(100, testMeta())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := WriteSnapshot(&b, v); err != nil { // the view stays open
+		t.Fatal(err)
+	}
+	s.Put(uid(7), rec(9999))
+	s.Commit(101, testMeta())
+	within(t, "the restore", func() {
+		if _, err := s.Restore(&b, nil); err != nil {
+			t.Error(err)
+		}
+	})
+	if r, _ := s.Get(uid(7)); r != rec(1) {
+		t.Fatalf("not restored: %v", r)
+	}
+	n := 0
+	if err := v.EachRecord(func(ids.Key, state.Record) error { n++; return nil }); err != nil || n != 100 {
+		t.Fatalf("the view of the replaced file has %d records: %v", n, err)
+	}
+	v.Release()
+	within(t, "closing", func() { mustClose(t, s) })
+}
+
+func TestAFailureEndsTheWaitForAView(t *testing.T) {
+	s := openTest(t, t.TempDir(), Options{FlushKeys: 1})
+	s.db.Close() // every write fails from now on
+	c := make(chan viewResult, 1)
+	v := &View{path: s.path, applied: 2, meta: testMeta(), wait: c}
+	s.mu.Lock()
+	s.freeze(1, testMeta(), nil)
+	s.freeze(2, testMeta(), c) // as Snapshot does, before the first is written
+	s.mu.Unlock()
+	within(t, "the view", func() {
+		var ie *IOError
+		if _, err := WriteSnapshot(io.Discard, v); !errors.As(err, &ie) {
+			t.Errorf("the view of a failed store: %v", err)
+		}
+		v.Release()
+	})
 }
 
 func TestABadSnapshotLeavesTheOldState(t *testing.T) {
