@@ -9,16 +9,23 @@ import (
 	"github.com/seqsvr/seqsvr/internal/ids"
 )
 
-// pageQueue has all pages, oldest first. Dropped ones are passed over when met.
+// pageQueue has all pages, oldest first. Dropped ones are passed over when met,
+// and forgotten before they outnumber the others.
 type pageQueue struct {
 	queue    []*page
 	unsorted bool // pages were read back in another order
 	live     int
 }
 
+// pageSlack is how many dropped pages are kept listed whatever the others are.
+const pageSlack = 64
+
 func (q *pageQueue) add(p *page) {
 	if n := len(q.queue); n > 0 && q.queue[n-1].serial > p.serial {
 		q.unsorted = true
+	}
+	if len(q.queue) >= 2*q.live+pageSlack {
+		q.queue = slices.DeleteFunc(q.queue, func(p *page) bool { return p.dropped })
 	}
 	q.queue = append(q.queue, p)
 	q.live++
@@ -39,9 +46,6 @@ func (q *pageQueue) oldest(n int) []*page {
 	}
 	for len(q.queue) > 0 && q.queue[0].dropped {
 		q.queue = q.queue[1:]
-	}
-	if len(q.queue) > 2*q.live+1024 {
-		q.queue = slices.DeleteFunc(q.queue, func(p *page) bool { return p.dropped })
 	}
 	pages := make([]*page, 0, n)
 	for _, p := range q.queue {
