@@ -74,7 +74,7 @@ func TestEachRuleIsNeeded(t *testing.T) {
 			close(stop)
 			wg.Wait()
 		}},
-		{"never reopen a closing section (trap 4)", Bugs{ReopenClosing: true}, func(t *testing.T, r *rig, a, b *node, l *issued) {
+		{"never reopen a closing section", Bugs{ReopenClosing: true}, func(t *testing.T, r *rig, a, b *node, l *issued) {
 			for range 57 {
 				l.one(uid(1), a)
 			}

@@ -119,7 +119,7 @@ func TestNoCallFailsWhileSectionsMoveBackAndForth(t *testing.T) {
 	})
 }
 
-// Closing is one-way (trap 4).
+// Closing is one-way.
 func TestASectionThatIsNoLongerRevokedStaysClosed(t *testing.T) {
 	inRig(t, storetest.Config{}, func(r *rig) {
 		a, _ := two(r)
@@ -139,7 +139,7 @@ func TestASectionThatIsNoLongerRevokedStaysClosed(t *testing.T) {
 	})
 }
 
-// A delayed copy of a return must not lower a bound (trap 1).
+// A delayed copy of a return must not lower a bound.
 func TestADelayedCopyOfAReturnIsFenced(t *testing.T) {
 	inRig(t, storetest.Config{}, func(r *rig) {
 		a, _ := two(r)
@@ -207,7 +207,7 @@ func TestAProcessWithoutItsMemoryWaitsForItsOldLeaseAndStartsEmpty(t *testing.T)
 }
 
 // The returns of a dead process's release may be on their way, or applied; its
-// successor must not serve what they hand back (traps 2 and 3).
+// successor must not serve what they hand back.
 func TestAResumedProcessFinishesAHalfDoneRelease(t *testing.T) {
 	for name, c := range map[string]struct {
 		keys  int
@@ -300,7 +300,7 @@ func TestAReconnectLosesNothing(t *testing.T) {
 	})
 }
 
-// A raise whose answer was lost leaves a key that its owner never knew (trap 10).
+// A raise whose answer was lost leaves a key that its owner never knew.
 func TestADrainAfterALostAnswerCostsNoStep(t *testing.T) {
 	inRig(t, storetest.Config{}, func(r *rig) {
 		a, b := two(r)
