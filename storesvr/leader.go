@@ -143,7 +143,9 @@ func (l *leadership) run() {
 func (l *leadership) prepare() bool {
 	n := l.n
 	if err := n.await(l.ctx, func() error { return n.raft.Barrier(enqueueTimeout).Error() }); err != nil {
-		l.log.Warn("barrier failed", zap.Error(err))
+		if l.ctx.Err() == nil {
+			l.log.Warn("barrier failed", zap.Error(err))
+		}
 		return false
 	}
 	// A leader has all that was committed.
