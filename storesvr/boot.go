@@ -1,6 +1,7 @@
 package storesvr
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/hashicorp/raft"
@@ -84,6 +85,9 @@ func (n *Node) catchUp() error {
 	var snapIndex uint64
 	if len(list) > 0 {
 		snapIndex = list[0].Index
+		if err := dropReplaced(n.st.Log, list[0]); err != nil {
+			return fmt.Errorf("drop what snapshot %s replaces: %w", list[0].ID, err)
+		}
 		if err := n.restoreNewest(list[0].ID); err != nil {
 			return fmt.Errorf("snapshot %s: %w", list[0].ID, err)
 		}
@@ -106,6 +110,34 @@ func (n *Node) catchUp() error {
 			Reason: fmt.Sprintf("it ends at entry %d, but %d was applied", max(last, snapIndex), applied)}
 	}
 	return nil
+}
+
+// dropReplaced removes the entries that an installed snapshot has replaced, if the
+// process died before Raft did so: they lead to another state.
+func dropReplaced(log raft.LogStore, snap *raft.SnapshotMeta) error {
+	first, err := log.FirstIndex()
+	if err != nil {
+		return err
+	}
+	last, err := log.LastIndex()
+	if err != nil {
+		return err
+	}
+	if last == 0 || first > snap.Index {
+		return nil
+	}
+	if last >= snap.Index {
+		var l raft.Log
+		switch err := log.GetLog(snap.Index, &l); {
+		case errors.Is(err, raft.ErrLogNotFound):
+			last = snap.Index // what is after the hole follows the snapshot
+		case err != nil:
+			return err
+		case l.Term == snap.Term:
+			return nil // the log leads to the snapshot
+		}
+	}
+	return log.DeleteRange(first, last)
 }
 
 func (n *Node) restoreNewest(id string) error {

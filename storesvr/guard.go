@@ -48,6 +48,12 @@ func (g *logGuard) StoreLogs(logs []*raft.Log) error {
 	return err
 }
 
+// IsMonotonic has Raft empty the log when a snapshot of the leader's replaces it.
+// By itself it would keep the last TrailingLogs entries: among them may be some
+// that were never committed, left by a leader that was cut off, and as a leader
+// again this node would feed them to a follower that is as far behind.
+func (g *logGuard) IsMonotonic() bool { return true }
+
 // DeleteRange drops old entries, or a suffix that a new leader has other entries
 // for. A suffix that was applied here was committed: a leader who lacks it was
 // elected by a quorum that has lost its data, and following it would fork the state.
