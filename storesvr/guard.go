@@ -18,6 +18,10 @@ type logGuard struct {
 	fail func(error)
 	// running: Raft's goroutines are the callers. Before, errors are returned to Start.
 	running atomic.Bool
+	// broken is the first failed change. After it nothing is written any more: what
+	// the kernel could not write it may have dropped, and a later write that
+	// succeeds would stand on it.
+	broken atomic.Pointer[error]
 	// applied answers the last applied index: entries up to it are committed for ever.
 	applied func() uint64
 }
@@ -41,8 +45,16 @@ func (g *logGuard) GetLog(index uint64, l *raft.Log) error {
 func (g *logGuard) StoreLog(l *raft.Log) error { return g.StoreLogs([]*raft.Log{l}) }
 
 func (g *logGuard) StoreLogs(logs []*raft.Log) error {
-	err := g.LogStore.StoreLogs(logs)
+	return g.change(func() error { return g.LogStore.StoreLogs(logs) })
+}
+
+func (g *logGuard) change(write func() error) error {
+	if first := g.broken.Load(); first != nil {
+		return *first
+	}
+	err := write()
 	if err != nil {
+		g.broken.Store(&err)
 		g.fail(err)
 	}
 	return err
@@ -60,18 +72,15 @@ func (g *logGuard) IsMonotonic() bool { return true }
 func (g *logGuard) DeleteRange(from, to uint64) error {
 	last, err := g.LogStore.LastIndex()
 	first, ferr := g.LogStore.FirstIndex()
-	if err = errors.Join(err, ferr); err == nil {
-		if applied := g.applied(); to >= last && from > first && from <= applied {
-			err = &LostQuorumError{From: from, Applied: applied}
-			halt(&g.running, g.fail, err)
-			return err
-		}
-		err = g.LogStore.DeleteRange(from, to)
+	if err := errors.Join(err, ferr); err != nil {
+		return g.change(func() error { return err })
 	}
-	if err != nil {
-		g.fail(err)
+	if applied := g.applied(); to >= last && from > first && from <= applied {
+		err := &LostQuorumError{From: from, Applied: applied}
+		halt(&g.running, g.fail, err)
+		return err
 	}
-	return err
+	return g.change(func() error { return g.LogStore.DeleteRange(from, to) })
 }
 
 // LostQuorumError: the leader wants entries replaced that were committed.

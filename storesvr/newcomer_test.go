@@ -333,6 +333,42 @@ func TestCommittedEntriesAreNotGivenUpForAnotherHistory(t *testing.T) {
 	}
 }
 
+// brokenOnce is a log whose next change fails, as a disk does that reports what it
+// has lost once and then forgets it.
+type brokenOnce struct {
+	*raft.InmemStore
+	broken bool
+}
+
+func (b *brokenOnce) StoreLogs(logs []*raft.Log) error {
+	if b.broken {
+		b.broken = false
+		return io.ErrShortWrite
+	}
+	return b.InmemStore.StoreLogs(logs)
+}
+
+func TestALogThatFailedOnceIsNotWrittenAnyMore(t *testing.T) {
+	fails := 0
+	log := &brokenOnce{InmemStore: raft.NewInmemStore()}
+	g := &logGuard{LogStore: log, fail: func(error) { fails++ }, applied: func() uint64 { return 0 }}
+	if err := g.StoreLog(&raft.Log{Index: 1}); err != nil {
+		t.Fatal(err)
+	}
+	log.broken = true
+	for range 2 {
+		if err := g.StoreLog(&raft.Log{Index: 2}); !errors.Is(err, io.ErrShortWrite) {
+			t.Fatalf("stored after a failure: %v", err)
+		}
+		if err := g.DeleteRange(1, 1); !errors.Is(err, io.ErrShortWrite) {
+			t.Fatalf("deleted after a failure: %v", err)
+		}
+	}
+	if last, _ := log.LastIndex(); last != 1 || fails != 1 {
+		t.Fatalf("the log ends at %d, %d failures told", last, fails)
+	}
+}
+
 // With AckBeforeCommit a client is told of numbers that no quorum ever had.
 func TestNothingIsAcknowledgedWithoutAQuorum(t *testing.T) {
 	for _, bug := range []bool{false, true} {
