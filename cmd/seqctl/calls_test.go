@@ -111,7 +111,7 @@ var refusals = []struct {
 	{args: []string{"alloc", "42", "-n", "-5"}, says: `-n "-5": want a whole number from 1`},
 	{args: []string{"alloc", "42", "-n", "99999999999"}, says: "want a whole number from 1 to 4294967295"},
 	{args: []string{"alloc", "42", "-n", "x"}, says: "want a whole number"},
-	{args: []string{"alloc", "42", "-n", "2000000"}, says: "outside [1, 1000000]", server: true},
+	{args: []string{"alloc", "42", "-n", "2000000"}, says: "want 1 to 1000000", server: true},
 	{args: []string{"alloc", "42", "--request-id", "x"}, says: "want a UUID"},
 	{args: []string{"alloc", "42", "--request-id", ""}, says: "want a UUID"},
 	{args: []string{"alloc", "42", "--request-id", "00000000-0000-0000-0000-000000000000"}, says: "want a UUID other than zero"},

@@ -126,7 +126,7 @@ func (f *fake) Alloc(_ context.Context, q *seqpb.AllocRequest) (*seqpb.AllocRepl
 			n = uint64(q.Counts[i])
 		}
 		if n > 1_000_000 {
-			return nil, rpc.Errorf(seqpb.Code_CODE_INVALID_ARGUMENT, "count %d is outside [1, 1000000]", n)
+			return nil, rpc.Errorf(seqpb.Code_CODE_INVALID_ARGUMENT, "counts[%d] is %d: want 1 to 1000000", i, n)
 		}
 		if e := f.failure(key, i); e != nil {
 			rep.Failures, rep.First = append(rep.Failures, e), append(rep.First, 0)
