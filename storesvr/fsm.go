@@ -225,13 +225,17 @@ func (s *fsmSnapshot) Persist(sink raft.SnapshotSink) error {
 
 func (s *fsmSnapshot) Release() { s.view.Release() }
 
-// Restore takes a snapshot that the leader sent, unless this node is past it.
+// Restore takes a snapshot that the leader sent, unless this node is past it. A
+// bad snapshot leaves everything as it was; a disk that fails ends the node.
 func (f *fsm) Restore(r io.ReadCloser) (err error) {
 	defer f.recovered(&err)
 	err = f.restore(r)
 	var behind *alreadyAppliedError
 	if errors.As(err, &behind) {
 		return nil
+	}
+	if errors.As(err, new(*disk.IOError)) || errors.As(err, new(*disk.CorruptError)) {
+		return f.failed(err)
 	}
 	if err == nil {
 		f.changed()
@@ -240,28 +244,46 @@ func (f *fsm) Restore(r io.ReadCloser) (err error) {
 }
 
 func (f *fsm) restore(r io.Reader) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.err != nil {
-		return f.err
+	if err := f.stopped(); err != nil {
+		return err
 	}
-	sum, err := f.keys.Restore(r, func(applied uint64, meta *state.Meta) error {
-		if applied <= f.applied {
-			return &alreadyAppliedError{snapshot: applied, applied: f.applied}
+	// It may take long, so not under mu: readers go on.
+	sum, swap, err := f.keys.Stage(r, func(applied uint64, meta *state.Meta) error {
+		if own := f.appliedIndex(); applied <= own {
+			return &alreadyAppliedError{snapshot: applied, applied: own}
 		}
 		return f.fits(meta)
 	})
 	if err != nil {
 		return err
 	}
+	if err := f.install(&sum, swap); err != nil {
+		return err
+	}
 	if err := f.identity.SaveIdentity(sum.Meta.Genesis.ClusterID, false); err != nil {
+		return err
+	}
+	f.log.Info("snapshot restored", zap.Uint64("applied", sum.Applied), zap.Uint64("keys", sum.Records))
+	return nil
+}
+
+// install changes everything that a reader can see at once.
+func (f *fsm) install(sum *disk.SnapshotSummary, swap func() error) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := swap(); err != nil {
 		return err
 	}
 	f.st.Meta = *sum.Meta
 	f.applied = sum.Applied
-	f.counts.restored.Add(1)
-	f.log.Info("snapshot restored", zap.Uint64("applied", sum.Applied), zap.Uint64("keys", sum.Records))
 	return nil
+}
+
+// stopped is why nothing is applied any more.
+func (f *fsm) stopped() error {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.err
 }
 
 // fits refuses the state of another cluster or Set.

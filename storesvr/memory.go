@@ -111,16 +111,18 @@ func (m *memoryKeys) Snapshot(index uint64, meta *state.Meta) (SnapshotView, err
 	}, nil
 }
 
-func (m *memoryKeys) Restore(r io.Reader, check func(uint64, *state.Meta) error) (disk.SnapshotSummary, error) {
+func (m *memoryKeys) Stage(r io.Reader, check func(uint64, *state.Meta) error) (disk.SnapshotSummary, func() error, error) {
 	b := &memoryBuilder{memoryKeys: newMemoryKeys(), check: check}
 	sum, err := disk.ReadSnapshot(r, b)
 	if err != nil {
-		return sum, err
+		return sum, nil, err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.keys, m.withGaps = b.keys, b.withGaps
-	return sum, nil
+	return sum, func() error {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.keys, m.withGaps = b.keys, b.withGaps
+		return nil
+	}, nil
 }
 
 func (m *memoryKeys) Scan(f disk.Filter, after ids.Key, limit int) (page []disk.KeyRecord, next ids.Key, done bool) {

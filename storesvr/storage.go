@@ -39,8 +39,9 @@ type Backend interface {
 	Commit(index uint64, meta *state.Meta)
 	// Snapshot marks this moment.
 	Snapshot(index uint64, meta *state.Meta) (SnapshotView, error)
-	// Restore replaces everything, or nothing if the snapshot or check refuses.
-	Restore(r io.Reader, check func(applied uint64, meta *state.Meta) error) (disk.SnapshotSummary, error)
+	// Stage reads a snapshot that is to replace everything, which swap then does. Until
+	// then, and when the snapshot or check refuses, everything stands.
+	Stage(r io.Reader, check func(applied uint64, meta *state.Meta) error) (sum disk.SnapshotSummary, swap func() error, err error)
 	// Scan visits records that the filter wants, in key order.
 	Scan(f disk.Filter, after ids.Key, limit int) (page []disk.KeyRecord, next ids.Key, done bool)
 	// Flush makes everything up to index outlive the process without the log.

@@ -19,21 +19,30 @@ const (
 	restoreBatch = 32 << 10
 )
 
-// Restore replaces the state by the snapshot, once all of it was read, verified
-// and synced beside the old file. On any error the old state stands.
-// check may refuse what the snapshot's head says before anything is read; it may be nil.
+// Restore replaces the state by the snapshot: Stage, and then the swap.
 func (s *Store) Restore(r io.Reader, check func(applied uint64, meta *state.Meta) error) (SnapshotSummary, error) {
-	tmp := s.path + restoreSuffix
-	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return SnapshotSummary{}, &IOError{Path: tmp, Op: "remove", Err: err}
-	}
-	sum, err := buildState(tmp, r, check)
+	sum, swap, err := s.Stage(r, check)
 	if err != nil {
-		// What is left of it is removed by the next restore at the latest.
-		_ = os.Remove(tmp)
 		return sum, err
 	}
-	return sum, s.swap(tmp)
+	return sum, swap()
+}
+
+// Stage builds the state of a snapshot beside the old one, which stands and can
+// be read until swap is called: all of it was read, verified and synced by then.
+// On any error the old state stands for good.
+// check may refuse what the snapshot's head says before anything is read; it may be nil.
+func (s *Store) Stage(r io.Reader, check func(applied uint64, meta *state.Meta) error) (sum SnapshotSummary, swap func() error, err error) {
+	tmp := s.path + restoreSuffix
+	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return sum, nil, &IOError{Path: tmp, Op: "remove", Err: err}
+	}
+	if sum, err = buildState(tmp, r, check); err != nil {
+		// What is left of it is removed by the next restore at the latest.
+		_ = os.Remove(tmp)
+		return sum, nil, err
+	}
+	return sum, func() error { return s.swap(tmp) }, nil
 }
 
 // swap puts the verified file in the place of the present one.
@@ -79,7 +88,7 @@ func buildState(path string, r io.Reader, check func(uint64, *state.Meta) error)
 	if err != nil {
 		return sum, err
 	}
-	b := &builder{db: db, check: check}
+	b := &builder{path: path, db: db, check: check}
 	if err = initState(db); err == nil {
 		sum, err = ReadSnapshot(r, b)
 	}
@@ -99,6 +108,7 @@ func buildState(path string, r io.Reader, check func(uint64, *state.Meta) error)
 
 // builder is the SnapshotSink that fills a new state file.
 type builder struct {
+	path  string
 	db    *bbolt.DB
 	check func(uint64, *state.Meta) error
 	tx    *bbolt.Tx
@@ -125,7 +135,7 @@ func (b *builder) bucket(name []byte) (*bbolt.Bucket, error) {
 	if b.tx == nil {
 		tx, err := b.db.Begin(true)
 		if err != nil {
-			return nil, err
+			return nil, boltError(b.path, "restore", err)
 		}
 		b.tx = tx
 	}
@@ -141,7 +151,7 @@ func (b *builder) commit() error {
 	if tx == nil {
 		return nil
 	}
-	return tx.Commit()
+	return boltError(b.path, "restore", tx.Commit())
 }
 
 func (b *builder) abort() {
@@ -155,7 +165,7 @@ func (b *builder) Record(k ids.Key, r state.Record) error {
 	if err != nil {
 		return err
 	}
-	return putRecord(bk, k, r)
+	return boltError(b.path, "restore", putRecord(bk, k, r))
 }
 
 func (b *builder) Gaps(k ids.Key, g []state.Gap) error {
@@ -163,7 +173,7 @@ func (b *builder) Gaps(k ids.Key, g []state.Gap) error {
 	if err != nil {
 		return err
 	}
-	return putGaps(bk, k, g)
+	return boltError(b.path, "restore", putGaps(bk, k, g))
 }
 
 func (b *builder) Finish() error {
