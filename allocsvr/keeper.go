@@ -31,7 +31,7 @@ type keeper struct {
 	// over has, per section, the epoch that was released or dropped last, so
 	// that a directive from before that does not bring it back.
 	over map[ids.Section]ids.Epoch
-	// outstanding ops of releases, which bounds how much is closed at once.
+	// outstanding ops of releases: the group that is closed now.
 	outstanding int
 }
 
@@ -167,7 +167,7 @@ func (k *keeper) open(ctx context.Context, no ids.Section, e ids.Epoch) {
 	ph, at := sec.state()
 	switch {
 	case k.releases[no] != nil, ph != absent && at >= e:
-		return // closing stays closing, also if it is no longer revoked (trap 4)
+		return // closing stays closing, also if it is no longer revoked
 	case ph != absent:
 		// Ours again in a later epoch, and we did not know that the last was over.
 		k.dropAll(ctx, []ids.Section{no})
@@ -188,7 +188,9 @@ func (k *keeper) open(ctx context.Context, no ids.Section, e ids.Epoch) {
 			return
 		}
 	}
-	sec.start(k.w, e)
+	if sec.start(k.w, e) {
+		k.log.Debug("section opened", zap.Uint32("section", uint32(no)), zap.Uint64("epoch", uint64(e)))
+	}
 }
 
 // wantsRelease: the section is to be handed back and that has not begun.

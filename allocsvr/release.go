@@ -32,14 +32,13 @@ import (
 // ending cleanly. In the same batch the state machine sees to that, in a later
 // one release.doubt does.
 //
-// Sections close in groups of about groupKeys keys, so that a group's callers
-// are turned away for about two batches, however much there is to hand back.
+// Sections close in groups of up to groupKeys keys, and the next group closes when
+// the last one is handed back: a section is frozen for about one batch, however
+// much there is to move. Closing a group ahead, so that its batch is ready when
+// the last one is answered, would move more in a second and double that time.
 const (
-	groupKeys     = 2048
+	groupKeys     = 1024
 	groupSections = 256
-	// outstandingMax is how many ops may be under way before the next group
-	// closes: its batch is ready when the last one's is answered.
-	outstandingMax = 2 * groupKeys
 )
 
 // release is the hand-back of one section in one epoch.
@@ -55,30 +54,31 @@ type release struct {
 	abandoned atomic.Bool
 }
 
-// startReleases closes as many of the sections as may be closed now, and sends
-// their keys back. The others keep serving until their turn.
+// startReleases closes the next group of the sections if none is being handed
+// back, and sends its keys. The others keep serving until their turn.
 func (k *keeper) startReleases(ctx context.Context, secs []ids.Section) {
-	for len(secs) > 0 && k.outstanding < outstandingMax {
+	if len(secs) > 0 && k.outstanding == 0 {
 		n, keys := 0, 0
-		for n < len(secs) && n < groupSections && (n == 0 || keys < groupKeys) {
+		for n < len(secs) && n < groupSections {
 			keys += int(k.s.arena.SectionKeys(secs[n]))
+			if n > 0 && keys > groupKeys {
+				break
+			}
 			n++
 		}
-		if !k.closeGroup(ctx, secs[:n]) {
-			return
-		}
-		secs = secs[n:]
+		k.closeGroup(ctx, secs[:n])
 	}
 }
 
-func (k *keeper) closeGroup(ctx context.Context, secs []ids.Section) bool {
+func (k *keeper) closeGroup(ctx context.Context, secs []ids.Section) {
 	bugs := &k.s.cfg.Bugs
 	if !bugs.HandBackBeforeClose {
 		for _, no := range secs {
 			k.w.sections[no].shut()
+			k.log.Debug("section shut", zap.Uint32("section", uint32(no)))
 		}
 		if k.s.arena.Guard().Wait(ctx) != nil {
-			return false
+			return
 		}
 	}
 	for _, no := range secs {
@@ -90,10 +90,9 @@ func (k *keeper) closeGroup(ctx context.Context, secs []ids.Section) bool {
 		k.outstanding += rel.ops
 		k.log.Debug("section closed", zap.Uint32("section", uint32(no)), zap.Uint64("epoch", uint64(e)), zap.Int("keys", rel.ops-1))
 		if k.s.queue.Submit(raise.HandBack, items...) != nil {
-			return false
+			return
 		}
 	}
-	return true
 }
 
 // closeKeys closes the section in the arena and all its keys, and lists what is to be sent.
@@ -108,7 +107,7 @@ func (k *keeper) closeKeys(rel *release) []raise.Item {
 		cur, bound, _ := c.Load()
 		if bound == 0 {
 			// Nothing was ever issued from it. If a raise of it was applied and
-			// its answer lost, the clean mark of the release covers it (trap 10).
+			// its answer lost, the clean mark of the release covers it.
 			return true
 		}
 		if !sloppy {
