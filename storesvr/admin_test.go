@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/hashicorp/raft"
 
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
 )
@@ -226,6 +230,55 @@ func TestMembersCannotGoBelowAWorkingMajority(t *testing.T) {
 		}
 		if _, ok := metaOf(t, lead).Stores[others[0]]; ok {
 			t.Error("a removed store is still listed")
+		}
+	})
+}
+
+// deafWire gets no answer, and no error either, from a machine that has gone.
+type deafWire struct {
+	*raft.InmemTransport
+	gone *atomic.Value
+}
+
+func (w deafWire) AppendEntries(id raft.ServerID, to raft.ServerAddress, q *raft.AppendEntriesRequest, r *raft.AppendEntriesResponse) error {
+	if w.gone.Load() == id {
+		time.Sleep(raftIOTimeout)
+		return os.ErrDeadlineExceeded
+	}
+	return w.InmemTransport.AppendEntries(id, to, q, r)
+}
+
+func (w deafWire) AppendEntriesPipeline(raft.ServerID, raft.ServerAddress) (raft.AppendPipeline, error) {
+	return nil, raft.ErrPipelineReplicationNotSupported
+}
+
+func TestAMemberThatHasJustGoneDoesNotCountForTheMajority(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var gone atomic.Value
+		g := emptyGroup(t, 3, nil)
+		g.wrap = func(tr raft.Transport) raft.Transport { return deafWire{tr.(*raft.InmemTransport), &gone} }
+		g.startAll()
+		defer time.Sleep(30 * time.Second)
+		defer g.stop()
+		lead := g.leader()
+		time.Sleep(time.Second)
+		var others []string
+		for id := range g.nodes {
+			if id != lead.cfg.ID {
+				others = append(others, id)
+			}
+		}
+		gone.Store(raft.ServerID(others[0]))
+		g.kill(others[0])
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		rep, err := lead.RemoveStore(ctx, &seqpb.RemoveStoreRequest{Id: others[1]})
+		if err != nil || !strings.Contains(rep.GetRefusal().GetMessage(), "needed") {
+			t.Errorf("the last one that answers: %v %v", rep, err)
+		}
+		time.Sleep(10 * time.Second)
+		if now := g.leader(); now.Ready() != nil {
+			t.Error("there is no leader any more")
 		}
 	})
 }

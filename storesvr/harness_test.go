@@ -41,15 +41,24 @@ type group struct {
 }
 
 func newGroup(t *testing.T, n int, tune func(*Config)) *group {
+	g := emptyGroup(t, n, tune)
+	g.startAll()
+	return g
+}
+
+// emptyGroup has disks and no nodes yet.
+func emptyGroup(t *testing.T, n int, tune func(*Config)) *group {
 	g := &group{t: t, n: n, tune: tune, nodes: map[string]*Node{}, trs: map[string]*raft.InmemTransport{}, disks: map[string]Storage{}, cut: map[string]bool{}}
 	for i := range n {
-		id := nodeID(i)
-		g.disks[id] = MemoryStorage()
-	}
-	for i := range n {
-		g.start(nodeID(i))
+		g.disks[nodeID(i)] = MemoryStorage()
 	}
 	return g
+}
+
+func (g *group) startAll() {
+	for i := range g.n {
+		g.start(nodeID(i))
+	}
 }
 
 func nodeID(i int) string       { return fmt.Sprintf("n%d", i+1) }

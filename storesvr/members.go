@@ -126,7 +126,7 @@ func (n *Node) RemoveStore(ctx context.Context, q *seqpb.RemoveStoreRequest) (*s
 	if l == nil {
 		return n.forwardChange(ctx, func(ctx context.Context, c AdminConn) (*seqpb.StoreChangeReply, error) { return c.RemoveStore(ctx, q) })
 	}
-	if r := n.checkRemove(q.Id); r != nil {
+	if r := n.checkRemove(ctx, q.Id); r != nil {
 		return &seqpb.StoreChangeReply{Refusal: r}, nil
 	}
 	if q.Id == n.cfg.ID {
@@ -143,7 +143,7 @@ func (n *Node) RemoveStore(ctx context.Context, q *seqpb.RemoveStoreRequest) (*s
 }
 
 // checkRemove refuses what would leave a group without a working majority.
-func (n *Node) checkRemove(id string) *seqpb.Refusal {
+func (n *Node) checkRemove(ctx context.Context, id string) *seqpb.Refusal {
 	known, voters, alive := false, 0, 0
 	for _, s := range n.members() {
 		if string(s.ID) == id {
@@ -154,7 +154,7 @@ func (n *Node) checkRemove(id string) *seqpb.Refusal {
 			continue
 		}
 		voters++
-		if string(s.ID) == n.cfg.ID || n.contact.since(s.ID) == 0 {
+		if string(s.ID) == n.cfg.ID || n.answers(ctx, s.ID) {
 			alive++
 		}
 	}
@@ -167,6 +167,25 @@ func (n *Node) checkRemove(id string) *seqpb.Refusal {
 		return invalid("without store %q, %d of %d stores would answer, and %d are needed: bring one back, or add one, first", id, alive, voters, voters/2+1)
 	}
 	return nil
+}
+
+// answers asks a member, too: Raft notices one that has gone without a word only
+// when a request to it times out, and a new leader has not noticed anything yet.
+func (n *Node) answers(ctx context.Context, id raft.ServerID) bool {
+	if n.contact.since(id) != 0 {
+		return false
+	}
+	var addr string
+	if err := n.fsm.read(func(st *state.State) { addr = st.Meta.Stores[string(id)].RPCAddr }); err != nil {
+		return false
+	}
+	if n.cfg.DialAdmin == nil || addr == "" {
+		return true // nobody to ask
+	}
+	ctx, cancel := context.WithTimeout(ctx, peerTimeout)
+	defer cancel()
+	_, err := n.appliedBy(ctx, addr, string(id))
+	return err == nil
 }
 
 func (n *Node) removeSelf(ctx context.Context, q *seqpb.RemoveStoreRequest) (*seqpb.StoreChangeReply, error) {

@@ -92,12 +92,9 @@ func TestAWipedVoterThatCaughtUpHalfWayDecidesNoElection(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var loses atomic.Pointer[func(raft.ServerID, *raft.AppendEntriesRequest) bool]
-				g := &group{t: t, n: 3, nodes: map[string]*Node{}, trs: map[string]*raft.InmemTransport{}, disks: map[string]Storage{}, cut: map[string]bool{}}
+				g := emptyGroup(t, 3, nil)
 				g.wrap = func(tr raft.Transport) raft.Transport { return lossyWire{tr.(*raft.InmemTransport), &loses} }
-				for i := range g.n {
-					g.disks[nodeID(i)] = MemoryStorage()
-					g.start(nodeID(i))
-				}
+				g.startAll()
 				defer time.Sleep(30 * time.Second)
 				defer g.stop()
 				first := g.leader()
@@ -217,12 +214,9 @@ func (d deadConns) TimeoutNow(id raft.ServerID, to raft.ServerAddress, q *raft.T
 func TestDeadConnectionsDoNotKeepLeadershipFromBeingHandedOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var dead atomic.Int32
-		g := &group{t: t, n: 3, nodes: map[string]*Node{}, trs: map[string]*raft.InmemTransport{}, disks: map[string]Storage{}, cut: map[string]bool{}}
+		g := emptyGroup(t, 3, nil)
 		g.wrap = func(tr raft.Transport) raft.Transport { return deadConns{tr.(*raft.InmemTransport), &dead} }
-		for i := range g.n {
-			g.disks[nodeID(i)] = MemoryStorage()
-			g.start(nodeID(i))
-		}
+		g.startAll()
 		defer time.Sleep(30 * time.Second)
 		defer g.stop()
 		lead := g.leader()
