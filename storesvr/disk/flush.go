@@ -58,22 +58,17 @@ func (s *Store) flush(g *generation) {
 	}))
 	if err != nil {
 		s.fail(err)
-		if g.view != nil {
-			g.view <- viewResult{err: err}
-			g.view = nil
-		}
 		return
 	}
 	s.flushes.Add(1)
 	s.flushNanos.Add(int64(time.Since(began)))
 	s.reader.renew()
+	s.mu.Lock()
 	if g.view != nil {
 		// Before the next generation is written, so that the view is of exactly this moment.
 		tx, err := s.db.Begin(false)
-		g.view <- viewResult{tx: tx, err: boltError(s.path, "read", err)}
-		g.view = nil
+		g.answer(viewResult{tx: tx, err: boltError(s.path, "read", err)})
 	}
-	s.mu.Lock()
 	s.frozen = slices.Delete(s.frozen, 0, 1)
 	s.signal()
 	s.mu.Unlock()
