@@ -22,6 +22,8 @@ type logGuard struct {
 	// the kernel could not write it may have dropped, and a later write that
 	// succeeds would stand on it.
 	broken atomic.Pointer[error]
+	// writing times StoreLogs.
+	writing writing
 	// applied answers the last applied index: entries up to it are committed for ever.
 	applied func() uint64
 }
@@ -45,6 +47,7 @@ func (g *logGuard) GetLog(index uint64, l *raft.Log) error {
 func (g *logGuard) StoreLog(l *raft.Log) error { return g.StoreLogs([]*raft.Log{l}) }
 
 func (g *logGuard) StoreLogs(logs []*raft.Log) error {
+	defer g.writing.begin()()
 	return g.change(func() error { return g.LogStore.StoreLogs(logs) })
 }
 

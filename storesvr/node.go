@@ -118,11 +118,12 @@ func (n *Node) start(tr raft.Transport) error {
 	if t, ok := tr.(*Transport); ok {
 		t.setNames(n.nodeAt)
 	}
+	n.logs = &logGuard{LogStore: n.st.Log, fail: n.fail, applied: n.fsm.appliedIndex}
+	tr = &stuckTransport{Transport: tr, log: &n.logs.writing, max: n.cfg.RaftTimeout / stuckShare}
 	if !n.st.Identity.Identity().Joined {
 		n.newcomer = newNewcomer(tr, quietTimeouts*n.cfg.RaftTimeout, n.log, n.join)
 		tr = n.newcomer
 	}
-	n.logs = &logGuard{LogStore: n.st.Log, fail: n.fail, applied: n.fsm.appliedIndex}
 	stable := &stableGuard{StableStore: n.st.Stable, fail: n.fail}
 	cache, err := raft.NewLogCache(raftLogCache, n.logs)
 	if err != nil {

@@ -39,7 +39,7 @@ func start(c *config.StoreSvr, log *zap.Logger) (*cli.Running, error) {
 			SnapshotThreshold: c.SnapshotThreshold, TrailingLogs: c.TrailingLogs, Logger: log,
 		},
 		Dir: c.Data, RaftListen: c.RaftListen, RPC: lns[0], HTTP: lns[1],
-		MaxMessageBytes: c.MaxMessageBytes, Pprof: c.Pprof,
+		MaxMessageBytes: c.MaxMessageBytes, Pprof: c.Pprof, LogDelay: c.TestLogDelay,
 	}
 	for _, p := range c.PeerList {
 		cfg.Peers = append(cfg.Peers, state.StoreNode{ID: p.ID, RaftAddr: p.RaftAddr, RPCAddr: p.RPCAddr, HTTPAddr: p.HTTPAddr})

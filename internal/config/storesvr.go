@@ -24,6 +24,7 @@ type StoreSvr struct {
 	SnapshotThreshold, TrailingLogs    uint64
 	MaxMessageBytes                    int
 	Pprof                              bool
+	TestLogDelay                       string
 	Log                                Log
 	// PeerList and SpaceList are Peers and Spaces, read.
 	PeerList  []Peer
@@ -58,6 +59,7 @@ func (c *StoreSvr) Declare(fs *pflag.FlagSet) {
 	fs.Uint64Var(&c.TrailingLogs, "trailing-logs", 8192, "log entries kept after a snapshot, for followers that lag")
 	fs.IntVar(&c.MaxMessageBytes, "max-message-bytes", 4<<20, "largest message that is accepted")
 	fs.BoolVar(&c.Pprof, "pprof", false, "serve /debug/pprof on the admin HTTP server")
+	fs.StringVar(&c.TestLogDelay, "test-log-delay", "", "for tests of slow disks only, never in production: each write to the Raft log takes longer by the duration in this file, e.g. 2s")
 	c.Log.declare(fs)
 }
 

@@ -29,6 +29,8 @@ type StoreConfig struct {
 	OnRaft          func(net.Addr)
 	MaxMessageBytes int
 	Pprof           bool
+	// LogDelay is for tests of slow disks: see storesvr.DelayWrites. Empty: none.
+	LogDelay string
 }
 
 // Store is a running StoreSvr with its ports.
@@ -55,6 +57,10 @@ func StartStore(cfg StoreConfig) (_ *Store, err error) {
 	st, err := storesvr.OpenDisk(cfg.Dir, cfg.Config)
 	if err != nil {
 		return nil, err
+	}
+	if cfg.LogDelay != "" {
+		cfg.Logger.Warn("writes to the raft log are delayed as this file says: for tests only", zap.String("file", cfg.LogDelay))
+		st = storesvr.DelayWrites(st, cfg.LogDelay)
 	}
 	tr, err := storesvr.NewTransport(cfg.Config, cfg.RaftListen)
 	if err != nil {
