@@ -54,7 +54,12 @@ func (s *Store) flush(g *generation) {
 	}
 	began := time.Now()
 	err := boltError(s.path, "flush", Guard(s.path, "flush", func() error {
-		return s.db.Update(func(tx *bbolt.Tx) error { return writeGeneration(tx, g) })
+		return s.db.Update(func(tx *bbolt.Tx) error {
+			if pages := int64(g.dirty()) * flushPagesPerKey; tx.Size()+pages*int64(s.db.Info().PageSize) > s.mapped {
+				s.reader.yield()
+			}
+			return writeGeneration(tx, g)
+		})
 	}))
 	if err != nil {
 		s.fail(err)

@@ -14,11 +14,14 @@ type reader struct {
 	mu            sync.Mutex
 	tx            *bbolt.Tx
 	records, gaps *bbolt.Bucket
+	// yields: a flush may have to map the file anew, which waits for every open
+	// transaction, so none is kept.
+	yields bool
 }
 
-// reader's transaction would for ever hold up a flush that must map the file
-// anew, so it is not kept once the file comes near the reserved address space.
-const readerKeepsBelow = boltMmapBytes - boltMmapBytes/8
+// flushPagesPerKey bounds the pages that a flush adds for each changed key: its
+// leaf, what the leaf is split into, and the branches above.
+const flushPagesPerKey = 3
 
 // lookup runs f on the buckets of the file as the last flush left it.
 func (s *Store) lookup(f func(records, gaps *bbolt.Bucket) error) error {
@@ -37,7 +40,7 @@ func (s *Store) lookup(f func(records, gaps *bbolt.Bucket) error) error {
 		}
 		return f(r.records, r.gaps)
 	})
-	if err != nil || r.tx.Size() > readerKeepsBelow {
+	if err != nil || r.yields {
 		r.end()
 	}
 	return boltError(s.path, "read", err)
@@ -52,8 +55,18 @@ func (r *reader) end() {
 	}
 }
 
+// renew has the next lookup see what was flushed.
 func (r *reader) renew() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.yields = false
+	r.end()
+}
+
+// yield keeps no transaction until renew.
+func (r *reader) yield() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.yields = true
 	r.end()
 }

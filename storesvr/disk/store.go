@@ -44,6 +44,8 @@ type Store struct {
 	db   *bbolt.DB
 	// reader is used with dbMu held.
 	reader reader
+	// mapped is how large the file may become without a new mapping, at least.
+	mapped int64
 
 	mu     sync.RWMutex
 	active *generation
@@ -129,6 +131,7 @@ func Open(dir string, o Options) (*Store, error) {
 		path:   path,
 		opts:   o,
 		db:     db,
+		mapped: boltMmapBytes,
 		active: newGeneration(),
 		moved:  make(chan struct{}),
 		wake:   make(chan struct{}, 1),

@@ -279,6 +279,42 @@ func TestARestoreDoesNotWaitForAViewThatIsOpen(t *testing.T) {
 	within(t, "closing", func() { mustClose(t, s) })
 }
 
+// bbolt waits for all readers when the file outgrows its mapping.
+func TestAFlushThatOutgrowsTheMappingDoesNotWaitForAReader(t *testing.T) {
+	o := stateOptions()
+	o.InitialMmapSize = 0
+	dir := t.TempDir()
+	small, err := OpenBolt(filepath.Join(dir, StateFile), o)
+	if err == nil {
+		err = errors.Join(initState(small), small.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := openTest(t, dir, Options{})
+	if err := s.db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.mapped = 32 << 10
+	if s.db, err = OpenBolt(s.path, o); err != nil {
+		t.Fatal(err)
+	}
+	for round := range uint64(4) {
+		s.Get(uid(1 << 30)) // not in memory
+		for i := range uint64(5000) {
+			s.Put(uid(round*5000+i), rec(1))
+		}
+		within(t, "the flush", func() {
+			if err := s.Flush(t.Context(), round+1, testMeta()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if r, ok := s.Get(uid(7)); !ok || r != rec(1) {
+		t.Fatalf("%v %v", r, ok)
+	}
+}
+
 func TestAFailureEndsTheWaitForAView(t *testing.T) {
 	s := openTest(t, t.TempDir(), Options{FlushKeys: 1})
 	s.db.Close() // every write fails from now on
