@@ -17,8 +17,13 @@ import (
 )
 
 const (
-	raftCommitTimeout    = 5 * time.Millisecond
-	raftMaxAppendEntries = 512
+	raftCommitTimeout = 5 * time.Millisecond
+	// raftMaxAppendEntries bounds one request to a follower that is behind. Raft
+	// bounds it by nothing else, and entries are whole batches: were it larger than
+	// can be sent and synced within raftIOTimeout, the follower would never catch
+	// up. It is also how many proposals go into one write of the log; there is
+	// hardly more than one of each AllocSvr at a time.
+	raftMaxAppendEntries = 128
 	raftLogCache         = 512
 	// executesMax bounds the batches of AllocSvrs under way; more are told Busy.
 	executesMax = 256

@@ -48,6 +48,20 @@ func founded(t *testing.T, applied uint64) []byte {
 	return b.Bytes()
 }
 
+// A follower that is behind gets so many entries at once, in one request that has
+// raftIOTimeout, on a link of 100 Mbit/s.
+func TestTheLargestRequestToAFollowerFitsIntoItsTime(t *testing.T) {
+	const linkBytes = 100e6 / 8
+	b := state.Batch{Session: 1 << 20, Incarnation: 1 << 10, Seq: 1 << 40}
+	for range batchOpsMax {
+		b.Ops = append(b.Ops, state.Op{Kind: state.OpExtend, Key: ids.Key{Space: 2, Hi: 1, Lo: 1}, Epoch: 1 << 20, Cur: 1 << 40, Step: 1 << 20})
+	}
+	request := len(state.EncodeCommand(nil, b)) * raftMaxAppendEntries
+	if most := int(linkBytes * raftIOTimeout.Seconds()); request > most {
+		t.Fatalf("%d MB, %d MB can be sent", request>>20, most>>20)
+	}
+}
+
 // The keys are those of the snapshot by then, so the meta state must be too, or
 // nothing may be applied any more.
 func TestARestoreThatCannotBeFinishedFailsTheNode(t *testing.T) {
