@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	"github.com/seqsvr/seqsvr/storesvr/state"
@@ -62,6 +63,9 @@ func (d *Dir) open(want Identity, o Options) error {
 			return err
 		}
 	}
+	if err := sweep(d.Path); err != nil {
+		return err
+	}
 	// raft.db first: it says in which order things were made.
 	if d.Log, err = OpenRaftLog(d.Path, !id.Formatted); err != nil {
 		return err
@@ -84,6 +88,34 @@ func (d *Dir) open(want Identity, o Options) error {
 	if !id.Formatted {
 		d.identity.Formatted = true
 		return d.identity.Save(d.Path)
+	}
+	return nil
+}
+
+const (
+	// snapshotsDir and halfSnapshot are how Raft names its snapshots.
+	snapshotsDir = "snapshots"
+	halfSnapshot = ".tmp"
+)
+
+// sweep removes what a process that dies while it writes a snapshot, or restores
+// one, leaves behind. Each may be as large as the state, and nobody reads it.
+func sweep(dir string) error {
+	left := []string{filepath.Join(dir, StateFile+restoreSuffix)}
+	snaps := filepath.Join(dir, snapshotsDir)
+	entries, err := os.ReadDir(snaps)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return &IOError{Path: snaps, Op: "list", Err: err}
+	}
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), halfSnapshot) {
+			left = append(left, filepath.Join(snaps, e.Name()))
+		}
+	}
+	for _, path := range left {
+		if err := os.RemoveAll(path); err != nil {
+			return &IOError{Path: path, Op: "remove", Err: err}
+		}
 	}
 	return nil
 }

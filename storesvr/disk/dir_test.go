@@ -77,6 +77,36 @@ func TestALivedDirectoryOpensAgainAndVerifies(t *testing.T) {
 	}
 }
 
+func TestWhatACrashLeftHalfWrittenIsRemoved(t *testing.T) {
+	dir := lived(t)
+	half := filepath.Join(dir, "snapshots", "2-300-1.tmp")
+	whole := filepath.Join(dir, "snapshots", "2-200-1")
+	restore := filepath.Join(dir, StateFile+".restore")
+	for _, d := range []string{half, whole} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, f := range []string{restore, filepath.Join(half, "state.bin")} {
+		if err := os.WriteFile(f, []byte("half"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d, err := OpenDir(dir, me, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	for _, f := range []string{half, restore} {
+		if _, err := os.Stat(f); !os.IsNotExist(err) {
+			t.Errorf("%s is still there: %v", f, err)
+		}
+	}
+	if _, err := os.Stat(whole); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestDirectoriesOfOthersAndPartsOfOursAreRefused(t *testing.T) {
 	edit := func(name string, f func([]byte) []byte) func(*testing.T, string) {
 		return func(t *testing.T, dir string) {
