@@ -34,7 +34,9 @@ type fsm struct {
 	st *state.State
 	// applied is the index of the last command in st; entries up to it are skipped in a replay.
 	applied uint64
-	err     error
+	// restores counts the snapshots of a leader's that were installed.
+	restores uint64
+	err      error
 	// lost has the last epoch of a section that was seen to end uncleanly: its
 	// settling may be done before anybody has looked.
 	lost map[ids.Section]ids.Epoch
@@ -201,25 +203,40 @@ func (f *fsm) Snapshot() (snap raft.FSMSnapshot, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return &fsmSnapshot{view: v, log: f.log, counts: f.counts}, nil
+	return &fsmSnapshot{fsm: f, view: v, applied: f.applied, restores: f.restores}, nil
 }
 
 type fsmSnapshot struct {
-	view   SnapshotView
-	log    *zap.Logger
-	counts *counts
+	fsm  *fsm
+	view SnapshotView
+	// applied and restores are as they were.
+	applied, restores uint64
+}
+
+// outdated: a snapshot of the leader's was installed meanwhile. Raft would take
+// this older one for its last, and forget how far its log goes.
+func (s *fsmSnapshot) outdated() error {
+	s.fsm.mu.RLock()
+	defer s.fsm.mu.RUnlock()
+	if s.fsm.restores != s.restores {
+		return fmt.Errorf("the snapshot is of entry %d, and a newer one was restored meanwhile", s.applied)
+	}
+	return nil
 }
 
 func (s *fsmSnapshot) Persist(sink raft.SnapshotSink) error {
 	sum, err := disk.WriteSnapshot(sink, s.view)
+	if err == nil {
+		err = s.outdated()
+	}
 	if err == nil {
 		err = sink.Close()
 	}
 	if err != nil {
 		return errors.Join(err, sink.Cancel())
 	}
-	s.counts.snapshots.Add(1)
-	s.log.Info("snapshot taken", zap.Uint64("applied", sum.Applied), zap.Uint64("keys", sum.Records), zap.Uint64("bytes", sum.Bytes))
+	s.fsm.counts.snapshots.Add(1)
+	s.fsm.log.Info("snapshot taken", zap.Uint64("applied", sum.Applied), zap.Uint64("keys", sum.Records), zap.Uint64("bytes", sum.Bytes))
 	return nil
 }
 
@@ -276,6 +293,7 @@ func (f *fsm) install(sum *disk.SnapshotSummary, swap func() error) error {
 	}
 	f.st.Meta = *sum.Meta
 	f.applied = sum.Applied
+	f.restores++
 	return nil
 }
 

@@ -26,7 +26,7 @@ func (fullDisk) SaveIdentity(string, bool) error {
 func testFSM(identity IdentityStore) (f *fsm, failures *[]error) {
 	failures = &[]error{}
 	f = &fsm{keys: newMemoryKeys(), identity: identity, want: disk.Identity{Cluster: "c", Set: "s1"}, log: zap.NewNop(),
-		fail: func(err error) { *failures = append(*failures, err) }, changed: func() {}}
+		counts: &counts{}, fail: func(err error) { *failures = append(*failures, err) }, changed: func() {}}
 	f.st = state.New(f.keys)
 	return f, failures
 }
@@ -119,5 +119,39 @@ func TestAFollowerAnswersWhileItRestores(t *testing.T) {
 	}
 	if m, applied, err := f.meta(); err != nil || applied != 10 || m.Genesis.ClusterID != "id" {
 		t.Fatalf("restored %d, %+v, %v", applied, m.Genesis, err)
+	}
+}
+
+// cancelled is a sink that tells how it ended.
+type cancelled struct {
+	bytes.Buffer
+	closed, canceled bool
+}
+
+func (c *cancelled) ID() string    { return "s" }
+func (c *cancelled) Close() error  { c.closed = true; return nil }
+func (c *cancelled) Cancel() error { c.canceled = true; return nil }
+
+func TestASnapshotIsGivenUpWhenANewerOneIsInstalled(t *testing.T) {
+	f, _ := testFSM(&memoryIdentity{})
+	if err := f.Restore(io.NopCloser(bytes.NewReader(founded(t, 10)))); err != nil {
+		t.Fatal(err)
+	}
+	for _, overtaken := range []bool{false, true} {
+		snap, err := f.Snapshot()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if overtaken {
+			if err := f.Restore(io.NopCloser(bytes.NewReader(founded(t, 20)))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var sink cancelled
+		err = snap.Persist(&sink)
+		snap.Release()
+		if (err != nil) != overtaken || sink.closed == overtaken || sink.canceled != overtaken {
+			t.Errorf("overtaken %v: %v, closed %v, canceled %v", overtaken, err, sink.closed, sink.canceled)
+		}
 	}
 }
