@@ -283,6 +283,28 @@ func TestAMemberThatHasJustGoneDoesNotCountForTheMajority(t *testing.T) {
 	})
 }
 
+func TestARemovalThatWasCutShortCanBeRepeated(t *testing.T) {
+	simulate(t, 3, nil, func(t *testing.T, g *group) {
+		lead := g.leader()
+		time.Sleep(time.Second)
+		id := g.follower().cfg.ID
+		if err := lead.raft.RemoveServer(raft.ServerID(id), 0, 0).Error(); err != nil {
+			t.Fatal(err)
+		}
+		// Here the leader is lost; whoever is asked again sees the same.
+		rep, err := lead.RemoveStore(t.Context(), &seqpb.RemoveStoreRequest{Id: id})
+		if err != nil || rep.Refusal != nil || len(rep.Members) != 2 {
+			t.Fatalf("%v %v", rep, err)
+		}
+		if _, listed := metaOf(t, lead).Stores[id]; listed {
+			t.Error("a store that is no member is still listed")
+		}
+		if rep, err := lead.RemoveStore(t.Context(), &seqpb.RemoveStoreRequest{Id: id}); err != nil || rep.Refusal == nil {
+			t.Errorf("once more: %v %v", rep, err)
+		}
+	})
+}
+
 func TestALeaderThatIsRemovedHandsOnFirst(t *testing.T) {
 	simulate(t, 3, nil, func(t *testing.T, g *group) {
 		lead := g.leader()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -126,20 +127,29 @@ func (n *Node) RemoveStore(ctx context.Context, q *seqpb.RemoveStoreRequest) (*s
 	if l == nil {
 		return n.forwardChange(ctx, func(ctx context.Context, c AdminConn) (*seqpb.StoreChangeReply, error) { return c.RemoveStore(ctx, q) })
 	}
-	if r := n.checkRemove(ctx, q.Id); r != nil {
-		return &seqpb.StoreChangeReply{Refusal: r}, nil
-	}
-	if q.Id == n.cfg.ID {
-		return n.removeSelf(ctx, q)
-	}
-	if err := n.await(ctx, n.change(func() raft.IndexFuture { return n.raft.RemoveServer(raft.ServerID(q.Id), 0, configTimeout) })); err != nil {
-		return n.changeFailed(err)
+	if !n.halfRemoved(q.Id) {
+		if r := n.checkRemove(ctx, q.Id); r != nil {
+			return &seqpb.StoreChangeReply{Refusal: r}, nil
+		}
+		if q.Id == n.cfg.ID {
+			return n.removeSelf(ctx, q)
+		}
+		if err := n.await(ctx, n.change(func() raft.IndexFuture { return n.raft.RemoveServer(raft.ServerID(q.Id), 0, configTimeout) })); err != nil {
+			return n.changeFailed(err)
+		}
 	}
 	if _, err := n.propose(ctx, state.DropStore{ID: q.Id}); err != nil {
 		return n.changeFailed(err)
 	}
 	n.log.Info("store removed", zap.String("node", q.Id))
 	return &seqpb.StoreChangeReply{Members: n.memberTexts()}, nil
+}
+
+// halfRemoved: the membership is gone already, and the leader that took it away
+// was lost before it struck the store off the list that everybody reads.
+func (n *Node) halfRemoved(id string) (yes bool) {
+	_ = n.fsm.read(func(st *state.State) { _, yes = st.Meta.Stores[id] })
+	return yes && !slices.ContainsFunc(n.members(), func(s raft.Server) bool { return string(s.ID) == id })
 }
 
 // checkRemove refuses what would leave a group without a working majority.
