@@ -84,10 +84,12 @@ func (t *ticket) Done(res state.OpResult, err error) {
 
 // apply needs sec.mu, with the section serving in the extend's epoch.
 func (e *extend) apply(res state.OpResult) {
+	if res.Refusal == state.OK {
+		e.publish(res)
+		return
+	}
 	log := e.s.log.With(zap.Uint32("section", uint32(e.sec.no)), zap.Uint64("epoch", uint64(e.epoch)))
 	switch res.Refusal {
-	case state.OK:
-		e.publish(res)
 	case state.RefusedNotOwner, state.RefusedEpoch:
 		// The leader knows better. Its directive will say so too; until then, serve nothing.
 		log.Warn("section is not ours any more")
