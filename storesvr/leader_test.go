@@ -1,12 +1,15 @@
 package storesvr
 
 import (
+	"context"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/seqsvr/seqsvr/internal/clock"
+	"github.com/seqsvr/seqsvr/internal/ids"
 	"github.com/seqsvr/seqsvr/internal/wire"
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
 	"github.com/seqsvr/seqsvr/router"
@@ -417,6 +420,69 @@ func TestReadIsLinearizableAndAcquiresNothing(t *testing.T) {
 		}
 		if _, err := g.leader().ReadGaps(t.Context(), &seqpb.ReadGapsRequest{}); err == nil {
 			t.Fatal("no key, no error")
+		}
+	})
+}
+
+// eagerKeys tells of each lookup.
+type eagerKeys struct {
+	Backend
+	got func()
+}
+
+func (e eagerKeys) Get(k ids.Key) (state.Record, bool) {
+	e.got()
+	return e.Backend.Get(k)
+}
+
+// Each lookup may be a read of the disk, and nothing is applied and no lease
+// renewed meanwhile.
+func TestALongReadLetsOthersHaveTheirTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := emptyGroup(t, 1, nil)
+		st := MemoryStorage()
+		var got func()
+		st.Keys = eagerKeys{st.Keys, func() {
+			if got != nil {
+				got()
+			}
+		}}
+		g.disks["n1"] = st
+		g.startAll()
+		defer time.Sleep(30 * time.Second)
+		defer g.stop()
+		n := g.leader()
+		time.Sleep(time.Second)
+		q := &seqpb.ReadRequest{ClusterId: metaOf(t, n).Genesis.ClusterID}
+		for i := range uint64(4 * readAtOnce) {
+			q.Keys = append(q.Keys, &seqpb.KeyRef{Space: 1, Hi: i})
+		}
+		applied := n.fsm.appliedIndex()
+		lookups, waited := 0, 0
+		proposed := make(chan error, 1)
+		got = func() { // with the state locked for reading
+			if lookups++; lookups == 1 {
+				go func() {
+					_, err := n.propose(context.Background(), state.SetDraining{Node: "a1", Draining: true})
+					proposed <- err
+				}()
+				for n.fsm.mu.TryRLock() { // until somebody waits to apply
+					n.fsm.mu.RUnlock()
+					runtime.Gosched()
+				}
+			}
+			if n.fsm.applied == applied {
+				waited++
+			}
+		}
+		if rep, err := n.Read(t.Context(), q); err != nil || len(rep.Value) != len(q.Keys) {
+			t.Fatalf("%v %v", rep, err)
+		}
+		if err := <-proposed; err != nil {
+			t.Fatal(err)
+		}
+		if waited > readAtOnce {
+			t.Errorf("applying waited for %d lookups", waited)
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/seqsvr/seqsvr/internal/ids"
 	"github.com/seqsvr/seqsvr/internal/wire"
@@ -17,6 +18,9 @@ const (
 	batchBytesMax = 4 << 20
 	// readKeysMax bounds the keys of one Read.
 	readKeysMax = 16 << 10
+	// readAtOnce is how many of them are looked up before those who want to apply,
+	// or to renew a lease, have their turn: each may be a read of the disk.
+	readAtOnce = 64
 )
 
 // Execute commits a batch of an AllocSvr and answers its outcome. An error means
@@ -145,20 +149,23 @@ func (n *Node) Read(ctx context.Context, q *seqpb.ReadRequest) (*seqpb.ReadReply
 	if r := n.checkCluster(q.ClusterId); r != nil {
 		return &seqpb.ReadReply{Refusal: r}, nil
 	}
-	rep := &seqpb.ReadReply{Value: make([]uint64, len(q.Keys))}
-	var bad error
-	err := n.fsm.read(func(st *state.State) {
-		for i, ref := range q.Keys {
-			k, err := keyOf(ref)
-			if err != nil {
-				bad = err
-				return
+	rep := &seqpb.ReadReply{Value: make([]uint64, 0, len(q.Keys))}
+	// Later ones may be newer, which is as linearizable.
+	for part := range slices.Chunk(q.Keys, readAtOnce) {
+		var bad error
+		err := n.fsm.read(func(st *state.State) {
+			for _, ref := range part {
+				k, err := keyOf(ref)
+				if err != nil {
+					bad = err
+					return
+				}
+				rep.Value = append(rep.Value, uint64(st.Value(k)))
 			}
-			rep.Value[i] = uint64(st.Value(k))
+		})
+		if err = errors.Join(err, bad, ctx.Err()); err != nil {
+			return nil, err
 		}
-	})
-	if err = errors.Join(err, bad); err != nil {
-		return nil, err
 	}
 	return rep, nil
 }
