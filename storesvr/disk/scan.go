@@ -44,7 +44,7 @@ const (
 // beginning), from the file and the changes that are not in it yet. It answers
 // at most limit records and where to go on; done says that there are no more.
 func (s *Store) Scan(f Filter, after ids.Key, limit int) (out []KeyRecord, next ids.Key, done bool) {
-	changed := s.changes(after)
+	changed := s.changes(&f, after)
 	sc := scanner{store: s, filter: &f, after: after, limit: limit, next: after, done: true}
 	s.must(s.view(sc.run))
 	return mergeChanges(&f, &sc, changed)
@@ -187,17 +187,24 @@ func mergeChanges(f *Filter, sc *scanner, changed map[ids.Key]state.Record) ([]K
 	return out, sc.next, sc.done
 }
 
-// changes are the records after a key that are not in the file yet.
-func (s *Store) changes(after ids.Key) map[ids.Key]state.Record {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
+// changes are the records after a key, of sections of interest, that are not in
+// the file yet. Those that do not match count too: they hide what the file has.
+func (s *Store) changes(f *Filter, after ids.Key) map[ids.Key]state.Record {
 	changed := map[ids.Key]state.Record{}
-	for _, g := range append(slices.Clone(s.frozen), s.active) {
+	add := func(g *generation) {
 		for k, r := range g.records {
-			if after == (ids.Key{}) || k.Compare(after) > 0 {
+			if _, newer := changed[k]; !newer && f.Of[k.Section(f.Sections)] && (after == (ids.Key{}) || k.Compare(after) > 0) {
 				changed[k] = r
 			}
 		}
+	}
+	s.mu.RLock()
+	add(s.active)
+	frozen := slices.Clone(s.frozen)
+	s.mu.RUnlock()
+	// They never change, so applying does not have to wait for this.
+	for _, g := range slices.Backward(frozen) {
+		add(g)
 	}
 	return changed
 }
