@@ -188,12 +188,14 @@ func (s *stage) damagedLog(p *cluster.Process) {
 		}
 		must(t, os.WriteFile(file, bad, 0o600))
 
-		must(t, p.Start())
-		s.endsLoudly(p, "raft.db")
+		for range 2 { // it does not mend, or reset, what it complains of
+			must(t, p.Start())
+			s.endsLoudly(p, "raft.db is corrupt")
+		}
 		after, err := os.ReadFile(file)
 		must(t, err)
-		if !bytes.Equal(after, bad) {
-			t.Error("the damaged log was changed")
+		if len(after) < len(bad) || !bytes.Contains(after, other) {
+			t.Error("the damaged log was replaced")
 		}
 		t.Logf("a cold key meanwhile: %s", s.cold(5*time.Second))
 
