@@ -302,8 +302,6 @@ func TestARemovalThatWasCutShortCanBeRepeated(t *testing.T) {
 		if rep, err := lead.RemoveStore(t.Context(), &seqpb.RemoveStoreRequest{Id: id}); err != nil || rep.Refusal == nil {
 			t.Errorf("once more: %v %v", rep, err)
 		}
-		// Raft loses a goroutine when it is stopped handing on what is not replicated yet.
-		time.Sleep(time.Second)
 	})
 }
 
