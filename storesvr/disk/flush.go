@@ -96,9 +96,13 @@ func writeGeneration(tx *bbolt.Tx, g *generation) error {
 	return tx.Bucket(bucketMeta).Put(keyState, seal(keyState, g.head))
 }
 
+// recordRoom is enough for most records with their checksum, so that each takes
+// one allocation of a flush.
+const recordRoom = 24
+
 func putRecord(b *bbolt.Bucket, k ids.Key, r state.Record) error {
 	key := appendKey(make([]byte, 0, keyBytes), k)
-	return b.Put(key, seal(key, state.EncodeRecord(nil, r)))
+	return b.Put(key, seal(key, state.EncodeRecord(make([]byte, 0, recordRoom), r)))
 }
 
 func putGaps(b *bbolt.Bucket, k ids.Key, g []state.Gap) error {
