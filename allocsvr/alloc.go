@@ -17,6 +17,9 @@ type ask struct {
 	// id of the request, if it has one; then token is the right to carry it out.
 	id    *[requestIDBytes]byte
 	token *dedupe.Token
+	// raised is what the raise that it waited for last asked for, and spare what
+	// the next one is to ask for beyond n.
+	raised, spare ids.Seq
 }
 
 // answer to an ask. Exactly one of first and fail is set.

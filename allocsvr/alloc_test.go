@@ -3,6 +3,7 @@ package allocsvr
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -277,5 +278,38 @@ func TestCurrentOfAColdKeyAcquiresNothing(t *testing.T) {
 		}
 		a.wantNext(t, uid(2), 1)
 		a.wantCurrent(t, uid(2), 1)
+	})
+}
+
+func TestALargeRequestIsNotStarvedBySmallOnes(t *testing.T) {
+	inRig(t, auto, func(r *rig) {
+		a := r.boot("a1")
+		a.take(t, uid(1), 1)
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				case <-time.After(100 * time.Microsecond):
+					if _, err := a.AllocOne(context.Background(), uid(1), 1, nil); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			}
+		})
+		start := time.Now()
+		for range 5 {
+			if _, err := a.AllocOne(context.Background(), uid(1), 300, nil); err != nil {
+				t.Error(err)
+			}
+		}
+		close(stop)
+		wg.Wait()
+		if took := time.Since(start); took > 200*time.Millisecond {
+			t.Errorf("five requests of three steps took %v", took)
+		}
 	})
 }

@@ -36,7 +36,7 @@ func (s *Server) allocateCold(ctx context.Context, w *world, asks []ask, out []a
 		}
 		waits = waits[:0]
 		for _, i := range cold {
-			aw, fail := s.want(w, asks[i], handOver)
+			aw, fail := s.want(w, &asks[i], handOver)
 			if fail != nil {
 				out[i].fail = fail
 				continue
@@ -56,6 +56,9 @@ func (s *Server) allocateCold(ctx context.Context, w *world, asks []ask, out []a
 			if fail != nil {
 				out[aw.ask].fail = fail
 				continue
+			}
+			if aw.raising != nil {
+				asks[aw.ask].raised = aw.raising.asked
 			}
 			cold = append(cold, aw.ask)
 		}
@@ -173,7 +176,7 @@ func (aw *await) wait(ctx context.Context, dying <-chan struct{}) (*Failure, err
 }
 
 // want has a key raised, and says what to wait for.
-func (s *Server) want(w *world, a ask, handOver time.Time) (await, *Failure) {
+func (s *Server) want(w *world, a *ask, handOver time.Time) (await, *Failure) {
 	sec := w.section(a.key)
 	news := s.news.wait() // before looking, so that no change is missed
 	sec.mu.Lock()
@@ -200,7 +203,7 @@ func (s *Server) want(w *world, a ask, handOver time.Time) (await, *Failure) {
 		e = &extend{s: s, w: w, sec: sec, key: a.key, epoch: sec.epoch, done: make(chan struct{})}
 		sec.extending[a.key] = e
 	}
-	e.need = max(e.need, ids.Seq(a.n))
+	e.need = max(e.need, s.roomFor(a))
 	if !e.urgent {
 		if err := s.queue.Submit(raise.Urgent, &ticket{e: e}); err != nil {
 			if e.queued {
@@ -213,6 +216,24 @@ func (s *Server) want(w *world, a ask, handOver time.Time) (await, *Failure) {
 		s.count.raises.Add(1)
 	}
 	return await{raising: e}, nil
+}
+
+// roomFor is how many numbers the next raise must ask for, so that the ask gets
+// its own. If the last raise asked for enough, and others were faster while it was
+// under way, as many as they took are asked for twice over: an ask for more than
+// a step would else never come through beside a stream of small ones.
+func (s *Server) roomFor(a *ask) ids.Seq {
+	n := ids.Seq(a.n)
+	if a.raised >= n+a.spare {
+		defer s.arena.Guard().Enter().Exit()
+		if cell, ok := s.arena.Find(a.key); ok {
+			if cur, bound, closed := cell.Load(); !closed && bound != 0 && bound-cur < n {
+				// No more than as much again is put at risk for it.
+				a.spare = min(2*(a.spare+n-(bound-cur)), max(n, s.cfg.Policy.Step(a.key)))
+			}
+		}
+	}
+	return min(n+a.spare, ids.MaxSeq)
 }
 
 var closedChan = func() chan struct{} { c := make(chan struct{}); close(c); return c }()

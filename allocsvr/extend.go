@@ -19,8 +19,8 @@ type extend struct {
 	key   ids.Key
 	epoch ids.Epoch
 
-	// need is the most that one waiting caller wants.
-	need ids.Seq
+	// need is the most that one waiting caller wants, and asked what was asked for.
+	need, asked ids.Seq
 	// queued in any lane; urgent: in that of the waiting callers.
 	queued, urgent bool
 	// carrier is the ticket that went out with a batch.
@@ -45,8 +45,8 @@ func (t *ticket) Fill(op *state.Op) bool {
 		return false
 	}
 	e.carrier = t
-	step := max(e.s.cfg.Policy.Step(e.key), e.need)
-	*op = state.Op{Kind: state.OpExtend, Epoch: e.epoch, Key: e.key, Step: step}
+	e.asked = max(e.s.cfg.Policy.Step(e.key), e.need)
+	*op = state.Op{Kind: state.OpExtend, Epoch: e.epoch, Key: e.key, Step: e.asked}
 	tok := e.s.arena.Guard().Enter()
 	defer tok.Exit()
 	if cell, ok := e.s.arena.Find(e.key); ok {
