@@ -61,12 +61,7 @@ func (s *Server) allocateIdentified(ctx context.Context, w *world, asks []ask, o
 			s.declareAgain(ctx, asks, out)
 			return since
 		}
-		todo = later[:0]
-		for _, r := range later {
-			if s.awaitOriginal(ctx, &r, &out[r.at], handOver) {
-				todo = append(todo, r)
-			}
-		}
+		todo = s.awaitOriginals(ctx, later, out, handOver)
 	}
 }
 
@@ -152,6 +147,24 @@ func (s *Server) allocateReady(ctx context.Context, w *world, asks []ask, out []
 			r.token.Abort()
 		}
 	}
+}
+
+// awaitOriginals waits for others' answers, as one of the requests that may
+// wait, and returns what is to be looked up again.
+func (s *Server) awaitOriginals(ctx context.Context, later []identified, out []answer, handOver time.Time) (todo []identified) {
+	defer s.waiting.Add(-1)
+	full := s.waiting.Add(1) > int64(s.cfg.MaxInFlight)
+	if full {
+		s.count.busy.Add(1)
+	}
+	for _, r := range later {
+		if full {
+			out[r.at].fail = errBusyWaiting
+		} else if s.awaitOriginal(ctx, &r, &out[r.at], handOver) {
+			todo = append(todo, r)
+		}
+	}
+	return todo
 }
 
 // awaitOriginal waits until it is time to look the request id up again; false

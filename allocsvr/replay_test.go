@@ -201,3 +201,35 @@ func TestARepeatedAnswerDeclaresTheHoleAgain(t *testing.T) {
 		}
 	})
 }
+
+func TestRetriesThatWaitForTheirOriginalAreLimited(t *testing.T) {
+	inRig(t, storetest.Config{}, func(r *rig) {
+		r.boot("b1")
+		a := r.boot("a1", func(c *Config) { c.MaxInFlight = 2 })
+		r.store.Assign("a1")
+		settle()
+		r.store.SetReady(false)
+		var wg sync.WaitGroup
+		busy := make(chan time.Duration, 5)
+		for range cap(busy) {
+			wg.Go(func() {
+				start := time.Now()
+				if _, err := a.AllocOne(context.Background(), uid(1), 1, rid(1)); err != nil {
+					busy <- time.Since(start)
+				}
+			})
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(10 * time.Millisecond)
+		r.store.SetReady(true)
+		wg.Wait()
+		if len(busy) != 3 {
+			t.Fatalf("%d of 5 were sent away, want 3: one carries the request out, and one may wait", len(busy))
+		}
+		for range 3 {
+			if took := <-busy; took > 0 {
+				t.Errorf("sent away after %v", took)
+			}
+		}
+	})
+}
