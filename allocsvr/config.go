@@ -48,7 +48,7 @@ type Config struct {
 	Window           time.Duration
 	Windows          map[ids.SpaceID]time.Duration
 	WindowEntriesMax int
-	// MaxN is the most numbers of one key in one request; below 2^31.
+	// MaxN is the most numbers of one key in one request; at most 2^31 − 1.
 	MaxN uint32
 	// MaxBatchKeys is the most keys in one request.
 	MaxBatchKeys int
@@ -95,6 +95,9 @@ const (
 	DefaultStopTimeout          = 10 * time.Second
 )
 
+// maxNMax is what a record of a request id can tell.
+const maxNMax = 1<<31 - 1
+
 func (c *Config) setDefaults() error {
 	var errs []error
 	need := func(ok bool, field string) {
@@ -116,6 +119,9 @@ func (c *Config) setDefaults() error {
 	orDefault(&c.StopTimeout, DefaultStopTimeout)
 	if c.Step > ids.MaxSeq {
 		errs = append(errs, fmt.Errorf("a Step of %d is above %d", c.Step, ids.MaxSeq))
+	}
+	if c.MaxN > maxNMax {
+		errs = append(errs, fmt.Errorf("a MaxN of %d is above %d", c.MaxN, maxNMax))
 	}
 	if c.Policy == nil {
 		c.Policy = raise.Fixed(c.Step)

@@ -340,3 +340,10 @@ func TestMetricsShowWhatHappened(t *testing.T) {
 		}
 	})
 }
+
+func TestACountThatNoRecordCanHoldIsNotConfigured(t *testing.T) {
+	_, err := Start(Config{Node: "a1", Cluster: "test", Addr: "a1:1", Stores: []string{"s"}, Dial: func(string) (StoreConn, error) { return nil, nil }, MaxN: 1 << 31})
+	if err == nil || !strings.Contains(err.Error(), "MaxN") {
+		t.Error(err)
+	}
+}
