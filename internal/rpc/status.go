@@ -150,8 +150,13 @@ func NotSent(err error) bool {
 var unprocessed = []string{
 	"the connection is draining",
 	"the stream is rejected because server is draining the connection",
-	"stream terminated by RST_STREAM with error code: REFUSED_STREAM",
+	reset + " with error code: REFUSED_STREAM",
 }
+
+// reset begins what Kitex says of a reset stream. It derives the status from the
+// reset's code, so that one might look like an answer of the server's; but a
+// stream can be reset at any time, also by a proxy, and also after it was served.
+const reset = "stream terminated by RST_STREAM"
 
 // classify makes an *Error of what Kitex returned. ctxErr is the call's
 // context error, if it had ended when the call came back.
@@ -188,6 +193,9 @@ func classify(method, addr string, err, ctxErr error) error {
 			e.NotSent, e.Code = true, seqpb.Code_CODE_UNAVAILABLE
 			return e
 		}
+	}
+	if strings.HasPrefix(st.Message(), reset) {
+		return e
 	}
 	switch st.Code() {
 	case codes.Unimplemented, codes.InvalidArgument:
