@@ -256,8 +256,8 @@ func TestAStoreWithAFullDiskStopsAndSaysSo(t *testing.T) {
 				s.harm(history.Fault{Name: "full-" + role, Node: s1.ID}, func() {
 					fill(t, filler)
 					colds := 0
-					for last := ""; s1.Running(); colds++ {
-						last = s.cold(5 * time.Second)
+					for ; s1.Running(); colds++ {
+						last := s.cold(5 * time.Second)
 						if colds > 500 {
 							t.Fatalf("it runs on without a byte of space; the last cold key: %s", last)
 						}
