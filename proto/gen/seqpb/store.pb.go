@@ -483,6 +483,14 @@ type Directive struct {
 
 	// Sections of the above to hand back now.
 	Revoke []uint32 `protobuf:"varint,4,rep,packed,name=revoke" json:"revoke,omitempty"`
+
+	// For each of revoke: the session that it is planned to go to, and the epoch
+	// that it gets there; 0 and 0 while there is none. The plan may change.
+	NextSession []uint64 `protobuf:"varint,5,rep,packed,name=next_session" json:"next_session,omitempty"`
+	NextEpoch   []uint64 `protobuf:"varint,6,rep,packed,name=next_epoch" json:"next_epoch,omitempty"`
+
+	// Where the sessions in next_session are reached, each once.
+	Next []*NextOwner `protobuf:"bytes,7,rep,name=next" json:"next,omitempty"`
 }
 
 func (x *Directive) Reset() { *x = Directive{} }
@@ -517,6 +525,52 @@ func (x *Directive) GetRevoke() []uint32 {
 		return x.Revoke
 	}
 	return nil
+}
+
+func (x *Directive) GetNextSession() []uint64 {
+	if x != nil {
+		return x.NextSession
+	}
+	return nil
+}
+
+func (x *Directive) GetNextEpoch() []uint64 {
+	if x != nil {
+		return x.NextEpoch
+	}
+	return nil
+}
+
+func (x *Directive) GetNext() []*NextOwner {
+	if x != nil {
+		return x.Next
+	}
+	return nil
+}
+
+type NextOwner struct {
+	Session uint64 `protobuf:"varint,1,opt,name=session" json:"session,omitempty"`
+	Addr    string `protobuf:"bytes,2,opt,name=addr" json:"addr,omitempty"`
+}
+
+func (x *NextOwner) Reset() { *x = NextOwner{} }
+
+func (x *NextOwner) Marshal(in []byte) ([]byte, error) { return prutal.MarshalAppend(in, x) }
+
+func (x *NextOwner) Unmarshal(in []byte) error { return prutal.Unmarshal(in, x) }
+
+func (x *NextOwner) GetSession() uint64 {
+	if x != nil {
+		return x.Session
+	}
+	return 0
+}
+
+func (x *NextOwner) GetAddr() string {
+	if x != nil {
+		return x.Addr
+	}
+	return ""
 }
 
 type Goodbye struct {
