@@ -70,6 +70,42 @@ func TestDrainMovesEverythingAndLosesNothing(t *testing.T) {
 	})
 }
 
+func TestARevocationNamesTheNextOwner(t *testing.T) {
+	simulate(t, 1, nil, func(t *testing.T, g *group) {
+		a := attach(t, g.leader, hello("a1"))
+		defer a.crash()
+		eventually(t, time.Second, "all sections", func() bool { return a.owned() == 16 })
+		a.mu.Lock()
+		a.keep = true // so that the revocation stays
+		a.mu.Unlock()
+		b := attach(t, g.leader, hello("a2"))
+		defer b.crash()
+		revoked := func() *seqpb.Directive {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			return a.directive
+		}
+		eventually(t, 5*time.Second, "revocation", func() bool { return len(revoked().Revoke) > 0 })
+		d := revoked()
+		if len(d.NextSession) != len(d.Revoke) || len(d.NextEpoch) != len(d.Revoke) || len(d.Next) != 1 {
+			t.Fatalf("%+v", d)
+		}
+		if to := d.Next[0]; to.Session != b.welcome.Session || to.Addr == "" {
+			t.Errorf("next owner %+v, want session %d", to, b.welcome.Session)
+		}
+		for i := range d.Revoke {
+			if d.NextSession[i] != b.welcome.Session || d.NextEpoch[i] != 2 {
+				t.Errorf("section %d: to session %d at epoch %d, want %d at 2", d.Revoke[i], d.NextSession[i], d.NextEpoch[i], b.welcome.Session)
+			}
+		}
+		b.crash()
+		eventually(t, 10*time.Second, "another plan", func() bool {
+			d := revoked()
+			return len(d.Revoke) == 0 || d.NextSession[0] == 0
+		})
+	})
+}
+
 func TestDrainCountsWhatACrashTakes(t *testing.T) {
 	simulate(t, 1, nil, func(t *testing.T, g *group) {
 		a := attach(t, g.leader, hello("a1"))

@@ -106,11 +106,28 @@ func (l *leadership) directive(st *stream, m *state.Meta) *seqpb.Directive {
 		d.Epoch = append(d.Epoch, uint64(s.Epoch))
 		if mv, ok := l.moves[ids.Section(i)]; ok && mv.from == s.Owner && mv.epoch == s.Epoch {
 			d.Revoke = append(d.Revoke, uint32(i))
+			l.sayNext(d, m, mv)
 		}
 	}
 	return d
 }
 
+// sayNext says to whom the section last added to Revoke is planned to go, so that
+// its owner can pass on there what is not in the log. fillNext has the last word.
+func (l *leadership) sayNext(d *seqpb.Directive, m *state.Meta, mv move) {
+	to := m.Sessions[mv.to]
+	if to == nil || l.streams[mv.to] == nil {
+		d.NextSession, d.NextEpoch = append(d.NextSession, 0), append(d.NextEpoch, 0)
+		return
+	}
+	d.NextSession, d.NextEpoch = append(d.NextSession, uint64(mv.to)), append(d.NextEpoch, uint64(mv.epoch+1))
+	if !slices.ContainsFunc(d.Next, func(n *seqpb.NextOwner) bool { return n.Session == uint64(mv.to) }) {
+		d.Next = append(d.Next, &seqpb.NextOwner{Session: uint64(mv.to), Addr: to.Addr})
+	}
+}
+
 func sameDirective(a, b *seqpb.Directive) bool {
-	return slices.Equal(a.Section, b.Section) && slices.Equal(a.Epoch, b.Epoch) && slices.Equal(a.Revoke, b.Revoke)
+	return slices.Equal(a.Section, b.Section) && slices.Equal(a.Epoch, b.Epoch) && slices.Equal(a.Revoke, b.Revoke) &&
+		slices.Equal(a.NextSession, b.NextSession) && slices.Equal(a.NextEpoch, b.NextEpoch) &&
+		slices.EqualFunc(a.Next, b.Next, func(x, y *seqpb.NextOwner) bool { return x.Session == y.Session && x.Addr == y.Addr })
 }

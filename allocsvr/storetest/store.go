@@ -223,8 +223,15 @@ func (s *Store) directive(id ids.SessionID) *seqpb.Directive {
 	for _, o := range s.state.Owned(id) {
 		d.Section = append(d.Section, uint32(o.Section))
 		d.Epoch = append(d.Epoch, uint64(o.Epoch))
-		if _, ok := s.revoking[o.Section]; ok {
+		if to, ok := s.revoking[o.Section]; ok {
 			d.Revoke = append(d.Revoke, uint32(o.Section))
+			ses := s.state.Meta.Sessions[to]
+			if ses == nil {
+				d.NextSession, d.NextEpoch = append(d.NextSession, 0), append(d.NextEpoch, 0)
+				continue
+			}
+			d.NextSession, d.NextEpoch = append(d.NextSession, uint64(to)), append(d.NextEpoch, uint64(o.Epoch+1))
+			d.Next = append(d.Next, &seqpb.NextOwner{Session: uint64(to), Addr: ses.Addr})
 		}
 	}
 	return d
