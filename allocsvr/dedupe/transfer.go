@@ -16,6 +16,13 @@ type Export struct {
 	Entries []Entry
 }
 
+// Used reports whether the section has a window that could be of use to its next
+// owner: one that an id was ever looked up in, or that came from its last.
+func (t *Table) Used(no ids.Section) bool {
+	defer t.arena.Guard().Enter().Exit()
+	return t.arena.RecordsSince(no) != 0
+}
+
 // Export copies the section's window, without what is too old for any space. It is
 // complete when the section was closed before and its calls have ended.
 func (t *Table) Export(no ids.Section, now uint64) (Export, error) {
