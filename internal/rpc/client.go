@@ -16,6 +16,7 @@ import (
 	"github.com/cloudwego/kitex/pkg/remote/trans/nphttp2/grpc"
 	"github.com/cloudwego/kitex/pkg/rpcinfo"
 	"github.com/cloudwego/kitex/pkg/rpcinfo/remoteinfo"
+	kitextransport "github.com/cloudwego/kitex/transport"
 
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
 )
@@ -57,6 +58,8 @@ func newLink(addr string) (*link, error) {
 		KeepaliveParams:       grpc.ClientKeepalive{Time: clientKeepalive, Timeout: clientKeepaliveTimeout},
 	})
 	l.opts = []kitex.Option{
+		// By itself Kitex chooses gRPC only for a service with streams.
+		kitex.WithTransportProtocol(kitextransport.GRPC),
 		kitex.WithProxy(fixedAddr{discovery.NewInstance("tcp", addr, discovery.DefaultWeight, nil)}),
 		kitex.WithConnPool(l.pool),
 		kitex.WithDialer(dialer{}),

@@ -6,6 +6,7 @@ import (
 
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb/admin"
+	"github.com/seqsvr/seqsvr/proto/gen/seqpb/peer"
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb/seq"
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb/store"
 )
@@ -171,6 +172,31 @@ func (s *SessionStream) CloseSend() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.s.Close()
+}
+
+// PeerConn calls the Peer service of one AllocSvr.
+type PeerConn struct {
+	*link
+	c peer.Client
+}
+
+// DialPeer prepares a connection; the first call opens it.
+func DialPeer(addr string) (*PeerConn, error) {
+	l, err := newLink(addr)
+	if err != nil {
+		return nil, err
+	}
+	c, err := peer.NewClient(destination, l.opts...)
+	if err != nil {
+		return nil, err
+	}
+	return &PeerConn{l, c}, nil
+}
+
+func (c *PeerConn) TakeWindow(ctx context.Context, q *seqpb.TakeWindowRequest) (*seqpb.TakeWindowReply, error) {
+	return unary(ctx, c.link, "TakeWindow", func(ctx context.Context, q *seqpb.TakeWindowRequest) (*seqpb.TakeWindowReply, error) {
+		return c.c.TakeWindow(ctx, q)
+	}, q)
 }
 
 // AdminConn calls the Admin service of any node.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -120,6 +121,13 @@ func (f *fakeStore) ReadGaps(context.Context, *seqpb.ReadGapsRequest) (*seqpb.Re
 	return &seqpb.ReadGapsReply{}, nil
 }
 
+// fakePeer says how much it was given.
+type fakePeer struct{}
+
+func (*fakePeer) TakeWindow(_ context.Context, q *seqpb.TakeWindowRequest) (*seqpb.TakeWindowReply, error) {
+	return &seqpb.TakeWindowReply{Refusal: &seqpb.Refusal{Message: strconv.Itoa(len(q.Parts[0].Window))}}, nil
+}
+
 type fixture struct {
 	*Server
 	seq   *fakeSeq
@@ -130,7 +138,7 @@ type fixture struct {
 func start(t *testing.T, o Options) *fixture {
 	t.Helper()
 	f := &fixture{seq: newFakeSeq(), store: &fakeStore{done: make(chan error, 10)}}
-	s, err := Listen("127.0.0.1:0", Services{Seq: f.seq, Store: f.store}, o)
+	s, err := Listen("127.0.0.1:0", Services{Seq: f.seq, Store: f.store, Peer: &fakePeer{}}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,6 +165,19 @@ func timeout(t *testing.T, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	t.Cleanup(cancel)
 	return ctx
+}
+
+func TestAPeerIsGivenAWindow(t *testing.T) {
+	f := start(t, Options{})
+	c, err := DialPeer(f.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	rep, err := c.TakeWindow(timeout(t, 5*time.Second), &seqpb.TakeWindowRequest{Parts: []*seqpb.WindowPart{{Window: make([]byte, 1_000_000)}}})
+	if err != nil || rep.Refusal.GetMessage() != "1000000" {
+		t.Fatalf("%v %v", rep, err)
+	}
 }
 
 func TestServicesShareOnePort(t *testing.T) {

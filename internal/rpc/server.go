@@ -23,6 +23,7 @@ import (
 
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb/admin"
+	"github.com/seqsvr/seqsvr/proto/gen/seqpb/peer"
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb/seq"
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb/store"
 )
@@ -32,6 +33,7 @@ type Services struct {
 	Seq   seqpb.Seq
 	Store seqpb.Store
 	Admin seqpb.Admin
+	Peer  seqpb.Peer
 }
 
 // Options of a server; the zero value has the defaults.
@@ -115,7 +117,7 @@ func Serve(ln net.Listener, svc Services, o Options) (*Server, error) {
 		kitex.WithGRPCInitialConnWindowSize(connWindowBytes),
 		kitex.WithGRPCMaxHeaderListSize(maxHeaderBytes),
 	)
-	if svc.Seq == nil && svc.Store == nil && svc.Admin == nil {
+	if svc.Seq == nil && svc.Store == nil && svc.Admin == nil && svc.Peer == nil {
 		return nil, errors.New("rpc server without a service")
 	}
 	if svc.Seq != nil {
@@ -130,6 +132,11 @@ func Serve(ln net.Listener, svc Services, o Options) (*Server, error) {
 	}
 	if svc.Admin != nil {
 		if err := admin.RegisterService(k, svc.Admin); err != nil {
+			return nil, err
+		}
+	}
+	if svc.Peer != nil {
+		if err := peer.RegisterService(k, svc.Peer); err != nil {
 			return nil, err
 		}
 	}
