@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/seqsvr/seqsvr/allocsvr/arena"
+	"github.com/seqsvr/seqsvr/allocsvr/handover"
 	"github.com/seqsvr/seqsvr/allocsvr/raise"
 	"github.com/seqsvr/seqsvr/allocsvr/session"
 	"github.com/seqsvr/seqsvr/internal/clock"
@@ -22,6 +23,12 @@ type (
 	DialStore     = session.DialStore
 )
 
+// How other AllocSvrs are reached; see package handover.
+type (
+	PeerConn = handover.PeerConn
+	DialPeer = handover.DialPeer
+)
+
 // Config of a Server. The zero value of a limit means its default.
 type Config struct {
 	// Node is this AllocSvr's name, unique in the cluster; Cluster is the cluster's.
@@ -31,6 +38,9 @@ type Config struct {
 	// Stores are RPC addresses of the Set's StoreSvrs, at least one.
 	Stores []string
 	Dial   DialStore
+	// DialPeer reaches the next owners of sections that are moved away; nil: they
+	// get no request ids.
+	DialPeer DialPeer
 
 	// ArenaPath, ArenaMaxBytes, Region and BootID: see arena.Options.
 	ArenaPath     string

@@ -129,6 +129,7 @@ func (h handler) Load(hb *seqpb.Heartbeat) {
 	if set := t.Set(w.set); set != nil {
 		hb.SetVersion = set.Version
 	}
+	w.stage.Sweep()
 	hb.Directive = w.keeper.carriedOut()
 	l := s.load.look(s, w)
 	hb.Keys, hb.Rate = uint64(l.keys), l.rate

@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/seqsvr/seqsvr/allocsvr/handover"
 	"github.com/seqsvr/seqsvr/internal/ids"
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
 )
@@ -33,6 +34,8 @@ type keeper struct {
 	over map[ids.Section]ids.Epoch
 	// outstanding ops of releases: the group that is closed now.
 	outstanding int
+
+	carrier *handover.Carrier // nil: nothing is carried along
 }
 
 // keeperEvent is something that happened to a section elsewhere.
@@ -50,6 +53,9 @@ func newKeeper(s *Server, w *world) *keeper {
 		done: make(chan struct{}), wake: make(chan struct{}, 1),
 		releases: map[ids.Section]*release{}, over: map[ids.Section]ids.Epoch{},
 	}
+	if s.cfg.DialPeer != nil {
+		k.carrier = k.newCarrier()
+	}
 	go k.run(ctx)
 	return k
 }
@@ -58,6 +64,9 @@ func newKeeper(s *Server, w *world) *keeper {
 func (k *keeper) close() {
 	k.stop()
 	<-k.done
+	if k.carrier != nil {
+		k.carrier.Close()
+	}
 }
 
 // directed takes over what the leader wants now.
@@ -158,7 +167,7 @@ func (k *keeper) carryOut(ctx context.Context, d *seqpb.Directive) {
 			handBack = append(handBack, no)
 		}
 	}
-	k.startReleases(ctx, handBack)
+	k.startReleases(ctx, handBack, nextOwners(d))
 }
 
 // open makes a section that the leader gave us serve, unless it has been closed in this epoch.
@@ -187,6 +196,7 @@ func (k *keeper) open(ctx context.Context, no ids.Section, e ids.Epoch) {
 			k.log.Error("section cannot be opened", zap.Uint32("section", uint32(no)), zap.Uint64("epoch", uint64(e)), zap.Error(err))
 			return
 		}
+		k.takeOver(no, e)
 	}
 	if sec.start(k.w, e) {
 		k.log.Debug("section opened", zap.Uint32("section", uint32(no)), zap.Uint64("epoch", uint64(e)))

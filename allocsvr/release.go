@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/seqsvr/seqsvr/allocsvr/arena"
+	"github.com/seqsvr/seqsvr/allocsvr/handover"
 	"github.com/seqsvr/seqsvr/allocsvr/raise"
 	"github.com/seqsvr/seqsvr/internal/ids"
 	"github.com/seqsvr/seqsvr/storesvr/state"
@@ -19,6 +20,7 @@ import (
 //	guard      those inside have left
 //	close      the section is closed for good    (arena)
 //	           each key is closed, which yields its exact last number
+//	window     what is remembered of request ids goes to the next owner
 //	return     one op a key
 //	release    one op, in the last of these batches or after it: the epoch is
 //	           over, cleanly, and the next owner has the section
@@ -56,7 +58,7 @@ type release struct {
 
 // startReleases closes the next group of the sections if none is being handed
 // back, and sends its keys. The others keep serving until their turn.
-func (k *keeper) startReleases(ctx context.Context, secs []ids.Section) {
+func (k *keeper) startReleases(ctx context.Context, secs []ids.Section, next map[ids.Section]nextOwner) {
 	if len(secs) > 0 && k.outstanding == 0 {
 		n, keys := 0, 0
 		for n < len(secs) && n < groupSections {
@@ -66,11 +68,11 @@ func (k *keeper) startReleases(ctx context.Context, secs []ids.Section) {
 			}
 			n++
 		}
-		k.closeGroup(ctx, secs[:n])
+		k.closeGroup(ctx, secs[:n], next)
 	}
 }
 
-func (k *keeper) closeGroup(ctx context.Context, secs []ids.Section) {
+func (k *keeper) closeGroup(ctx context.Context, secs []ids.Section, next map[ids.Section]nextOwner) {
 	bugs := &k.s.cfg.Bugs
 	if !bugs.HandBackBeforeClose {
 		for _, no := range secs {
@@ -81,6 +83,7 @@ func (k *keeper) closeGroup(ctx context.Context, secs []ids.Section) {
 			return
 		}
 	}
+	var along []handover.Item
 	for _, no := range secs {
 		_, e := k.w.sections[no].state()
 		rel := &release{s: k.s, w: k.w, sec: no, epoch: e}
@@ -89,13 +92,18 @@ func (k *keeper) closeGroup(ctx context.Context, secs []ids.Section) {
 		rel.ops = len(items)
 		k.outstanding += rel.ops
 		k.log.Debug("section closed", zap.Uint32("section", uint32(no)), zap.Uint64("epoch", uint64(e)), zap.Int("keys", rel.ops-1))
-		if k.s.queue.Submit(raise.HandBack, items...) != nil {
+		if to := next[no]; k.goesAlong(rel, to) {
+			along = append(along, handover.Item{Section: no, Epoch: to.epoch, To: to.session, Addr: to.addr, Then: items})
+		} else if k.s.queue.Submit(raise.HandBack, items...) != nil {
 			return
 		}
 	}
+	if len(along) > 0 {
+		k.carrier.Carry(along)
+	}
 }
 
-// closeKeys closes the section in the arena and all its keys, and lists what is to be sent.
+// closeKeys closes the section in the arena and all its keys, and lists their hand-backs and the release.
 func (k *keeper) closeKeys(rel *release) []raise.Item {
 	bugs := &k.s.cfg.Bugs
 	sloppy := bugs.HandBackBeforeClose || bugs.ReopenClosing

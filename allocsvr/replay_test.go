@@ -127,27 +127,6 @@ func TestABatchMixesNewRepeatedAndUnidentifiedKeys(t *testing.T) {
 	})
 }
 
-// The next owner does not promise to know what the last one answered.
-func TestTheWindowOfANewOwnerBeginsWithIt(t *testing.T) {
-	inRig(t, storetest.Config{}, func(r *rig) {
-		a, b := two(r)
-		if _, err := a.AllocOne(context.Background(), uid(1), 1, rid(1)); err != nil {
-			t.Fatal(err)
-		}
-		moved := uint64(time.Now().UnixMilli())
-		time.Sleep(time.Second)
-		r.store.Move("b1", allSections...)
-		settle()
-		rep, err := b.Alloc(context.Background(), &seqpb.AllocRequest{Space: "uid", Uids: []uint64{1}, RequestIds: [][]byte{rid(1)[:]}})
-		if err != nil || len(rep.Failures) > 0 {
-			t.Fatal(rep, err)
-		}
-		if len(rep.Replayed) == 0 && rep.WindowSinceMs <= moved {
-			t.Errorf("issued anew, and claims to know everything since %d, before %d", rep.WindowSinceMs, moved)
-		}
-	})
-}
-
 func TestAnIdentifiedRequestDuringAMoveIsToldTheNewOwner(t *testing.T) {
 	inRig(t, storetest.Config{}, func(r *rig) {
 		a, _ := two(r)

@@ -18,6 +18,7 @@ import (
 type rig struct {
 	t     *testing.T
 	store *storetest.Store
+	peers *storetest.Peers
 	nodes map[string]*node
 }
 
@@ -33,7 +34,7 @@ type node struct {
 func inRig(t *testing.T, cfg storetest.Config, f func(r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := &rig{t: t, store: storetest.New(cfg), nodes: map[string]*node{}}
+		r := &rig{t: t, store: storetest.New(cfg), peers: &storetest.Peers{}, nodes: map[string]*node{}}
 		defer r.store.Close()
 		defer func() {
 			for _, n := range r.nodes {
@@ -58,7 +59,7 @@ func (r *rig) boot(name string, change ...func(*Config)) *node {
 	}
 	n.cfg = Config{
 		Node: name, Cluster: "test", Addr: name + ":1", Stores: []string{"store-1", "store-2"}, Dial: r.store.Dial(n.net),
-		Region: n.memory, BootID: "boot", Step: 100, Clock: clock.Go(),
+		DialPeer: r.peers.Dial, Region: n.memory, BootID: "boot", Step: 100, Clock: clock.Go(),
 		Jitter: func(d time.Duration) time.Duration { return d },
 	}
 	for _, c := range change {
@@ -69,6 +70,7 @@ func (r *rig) boot(name string, change ...func(*Config)) *node {
 		r.t.Fatal(err)
 	}
 	n.Server = s
+	r.peers.Listen(n.cfg.Addr, s)
 	time.Sleep(20 * time.Millisecond)
 	return n
 }

@@ -10,6 +10,8 @@ import (
 // counters count since the start. None is touched by a call that is served warm.
 type counters struct {
 	raises, prefetches, coldWaits, busy, discontinuities, released atomic.Uint64
+	// Windows of request ids: sent to a next owner, not sent for want of an answer, and taken over from a last one.
+	windowsSent, windowsUnsent, windowsTaken atomic.Uint64
 }
 
 // Stats is what there is to know of a Server at a moment.
@@ -36,6 +38,9 @@ type Stats struct {
 	Discontinuities uint64
 	// Released sections.
 	Released uint64
+	// Windows of request ids: WindowsSent along with released sections, WindowsUnsent
+	// that could not be, WindowsTaken over with sections that came.
+	WindowsSent, WindowsUnsent, WindowsTaken uint64
 	// Batches of operations sent and repeated, and operations queued now.
 	Batches, BatchRetries uint64
 	Queued                int
@@ -51,6 +56,7 @@ func (s *Server) Stats() Stats {
 		Waiting: s.waiting.Load(), Busy: s.count.busy.Load() + q.Refused, Discontinuities: s.count.discontinuities.Load(),
 		Released: s.count.released.Load(), Batches: q.Batches, BatchRetries: q.Retries, Queued: q.Queued,
 		LeaseRemaining: s.session.Remaining(), Rate: s.load.lastRate(),
+		WindowsSent: s.count.windowsSent.Load(), WindowsUnsent: s.count.windowsUnsent.Load(), WindowsTaken: s.count.windowsTaken.Load(),
 	}
 	w := s.world.Load()
 	if w == nil {

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/seqsvr/seqsvr/allocsvr/handover"
 	"github.com/seqsvr/seqsvr/internal/ids"
 	"github.com/seqsvr/seqsvr/router"
 )
@@ -18,6 +19,8 @@ type world struct {
 	spaces    []ids.Space
 	sections  []section
 	keeper    *keeper
+	// stage has the request ids of sections that are about to come.
+	stage *handover.Stage
 	// lost is set, for good, before anything of the world is dropped.
 	lost atomic.Bool
 	// ranges is the newest table known to say which positions the Set owns; nil
@@ -28,7 +31,10 @@ type world struct {
 }
 
 func newWorld(clusterID, set string, session ids.SessionID, spaces []ids.Space, sections uint32) *world {
-	w := &world{clusterID: clusterID, set: set, session: session, spaces: spaces, sections: make([]section, sections)}
+	w := &world{
+		clusterID: clusterID, set: set, session: session, spaces: spaces, sections: make([]section, sections),
+		stage: handover.NewStage(clusterID, session, sections),
+	}
 	for i := range w.sections {
 		w.sections[i].no = ids.Section(i)
 	}

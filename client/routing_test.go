@@ -342,7 +342,7 @@ func TestAReadStuckInADeadNodeIsRepeatedElsewhere(t *testing.T) {
 func TestANumberOnItsWayIsWaitedForWhenItsKeyMoves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake("a:1", "b:1")
-		f.windows = true // as long as they do not travel with a section
+		f.windows = true // one may not travel with its section
 		held := make(chan struct{})
 		f.nodes["a:1"].held = held
 		c := dial2(t, f, "b:1")

@@ -50,7 +50,7 @@ type Item struct {
 	To    ids.SessionID
 	Addr  string
 	// Then is submitted when the window has arrived, or is given up.
-	Then raise.Item
+	Then []raise.Item
 }
 
 // Carrier sends windows to their next owners, for one session. What is queued is
@@ -320,9 +320,9 @@ func (t *trip) submit(ctx context.Context, items []Item) {
 	if ctx.Err() != nil || len(items) == 0 {
 		return
 	}
-	then := make([]raise.Item, len(items))
+	var then []raise.Item
 	for i := range items {
-		then[i] = items[i].Then
+		then = append(then, items[i].Then...)
 	}
 	t.c.cfg.Submit(then)
 }

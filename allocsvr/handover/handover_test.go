@@ -281,7 +281,7 @@ func carry(t *testing.T, n *network, each int) (released []raise.Item, arrived, 
 			t.Fatal(err)
 		}
 		a.CloseSection(no)
-		items = append(items, Item{Section: no, Epoch: 5, To: 2, Addr: "b1:1", Then: release(no)})
+		items = append(items, Item{Section: no, Epoch: 5, To: 2, Addr: "b1:1", Then: []raise.Item{release(no)}})
 	}
 	if table.Used(5) {
 		t.Error("section 5 has a window")

@@ -68,6 +68,21 @@ func brief(body any) string {
 			s += fmt.Sprintf(" (%d floor=%d bound=%d hole=%d..%d)", o.Refusal, o.Floor, o.Bound, o.HoleFrom, o.HoleTo)
 		}
 		return s
+	case *seqpb.TakeWindowRequest:
+		s := fmt.Sprintf("session %d to %d", m.FromSession, m.ToSession)
+		for i, p := range m.Parts {
+			if i == 8 {
+				s += fmt.Sprintf(" … %d parts", len(m.Parts))
+				break
+			}
+			s += fmt.Sprintf(" (section %d e%d %d/%d %d bytes)", p.Section, p.Epoch, p.Part+1, p.Parts, len(p.Window))
+		}
+		return s
+	case *seqpb.TakeWindowReply:
+		if m.Refusal != nil {
+			return fmt.Sprintf("refused %s: %s", m.Refusal.Code, m.Refusal.Message)
+		}
+		return "taken"
 	case *seqpb.SessionUp:
 		switch {
 		case m.Hello != nil:

@@ -263,8 +263,9 @@ func (c *Cluster) startAlloc(id string) {
 		Region: h.region, BootID: fmt.Sprintf("%s-boot-%d", id, h.boot),
 		Step: ids.Seq(c.opt.Step), MaxN: uint32(min(c.opt.Step*20, 100_000)),
 		Clock: h.clock, Logger: logger(c.events, id),
-		Dial: func(addr string) (allocsvr.StoreConn, error) { return allocStoreConn{storeConn{c.net, p, addr}}, nil },
-		Bugs: c.opt.Bugs.Alloc,
+		Dial:     func(addr string) (allocsvr.StoreConn, error) { return allocStoreConn{storeConn{c.net, p, addr}}, nil },
+		DialPeer: func(addr string) (allocsvr.PeerConn, error) { return peerConn{c.net, p, addr}, nil },
+		Bugs:     c.opt.Bugs.Alloc,
 	})
 	if err != nil {
 		c.monitor.violation("alloc %s does not start: %v", id, err)
@@ -273,7 +274,7 @@ func (c *Cluster) startAlloc(id string) {
 	c.mu.Lock()
 	h.proc, h.server, h.running = p, srv, true
 	c.mu.Unlock()
-	c.net.listen(p, services{seq: srv})
+	c.net.listen(p, services{seq: srv, peer: srv})
 }
 
 // crashAlloc ends an AllocSvr as kill -9 does. lose: the machine goes too, with its arena.

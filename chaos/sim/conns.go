@@ -11,6 +11,7 @@ type services struct {
 	seq   seqpb.Seq
 	store seqpb.Store
 	admin seqpb.Admin
+	peer  seqpb.Peer
 	raft  *raftTransport
 }
 
@@ -128,3 +129,21 @@ func (c seqConn) watch(ctx context.Context, req *seqpb.RoutesRequest) (*watchCli
 }
 
 func (c seqConn) Close() error { return nil }
+
+// peerConn is an AllocSvr's connection to another one.
+type peerConn struct {
+	net  *Network
+	from *process
+	addr string
+}
+
+func (c peerConn) TakeWindow(ctx context.Context, req *seqpb.TakeWindowRequest) (*seqpb.TakeWindowReply, error) {
+	return call(c.net, ctx, c.from, c.addr, "TakeWindow", req, func(p *process) func(context.Context, *seqpb.TakeWindowRequest) (*seqpb.TakeWindowReply, error) {
+		if p.services.peer == nil {
+			return nil
+		}
+		return p.services.peer.TakeWindow
+	})
+}
+
+func (c peerConn) Close() error { return nil }

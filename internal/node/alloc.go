@@ -50,7 +50,7 @@ func StartAlloc(cfg AllocConfig) (_ *Alloc, err error) {
 	if cfg.Logger == nil {
 		cfg.Logger = zap.NewNop()
 	}
-	cfg.Dial = dialStore
+	cfg.Dial, cfg.DialPeer = dialStore, dialPeer
 	cfg.Version = buildinfo.Get().String()
 	if a.Server, err = allocsvr.Start(cfg.Config); err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func StartAlloc(cfg AllocConfig) (_ *Alloc, err error) {
 	undo.add(a.Server.Kill)
 	a.admin = newAdminForwarder(a.Leader, cfg.Stores)
 	undo.add(a.admin.close)
-	if a.rpc, err = rpc.Serve(cfg.RPC, rpc.Services{Seq: a.Server, Admin: a.admin}, rpc.Options{MaxMessageBytes: cfg.MaxMessageBytes, Logger: cfg.Logger}); err != nil {
+	if a.rpc, err = rpc.Serve(cfg.RPC, rpc.Services{Seq: a.Server, Admin: a.admin, Peer: a.Server}, rpc.Options{MaxMessageBytes: cfg.MaxMessageBytes, Logger: cfg.Logger}); err != nil {
 		return nil, err
 	}
 	undo.add(func() { stopNow(a.rpc.Stop) })
@@ -134,4 +134,12 @@ func dialStore(addr string) (allocsvr.StoreConn, error) {
 		return nil, err
 	}
 	return storeConn{c}, nil
+}
+
+func dialPeer(addr string) (allocsvr.PeerConn, error) {
+	c, err := rpc.DialPeer(addr)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
 }

@@ -1,0 +1,86 @@
+package allocsvr
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/seqsvr/seqsvr/allocsvr/handover"
+	"github.com/seqsvr/seqsvr/allocsvr/raise"
+	"github.com/seqsvr/seqsvr/internal/ids"
+	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
+)
+
+var _ seqpb.Peer = (*Server)(nil)
+
+// TakeWindow implements seqpb.Peer: it keeps request ids of sections that are about to come.
+func (s *Server) TakeWindow(_ context.Context, req *seqpb.TakeWindowRequest) (*seqpb.TakeWindowReply, error) {
+	w := s.world.Load()
+	if w == nil || w.lost.Load() || s.closed() {
+		return &seqpb.TakeWindowReply{Refusal: &seqpb.Refusal{Code: seqpb.RefusalCode_REFUSAL_NOT_READY, Message: "no session"}}, nil
+	}
+	return w.stage.Take(req), nil
+}
+
+// nextOwner is where the leader plans a revoked section to go.
+type nextOwner struct {
+	session ids.SessionID
+	addr    string
+	epoch   ids.Epoch
+}
+
+// nextOwners of the sections that a directive revokes, without those for which none is planned.
+func nextOwners(d *seqpb.Directive) map[ids.Section]nextOwner {
+	addr := make(map[uint64]string, len(d.Next))
+	for _, n := range d.Next {
+		addr[n.Session] = n.Addr
+	}
+	next := make(map[ids.Section]nextOwner, len(d.Revoke))
+	for i, no := range d.Revoke {
+		if i >= len(d.NextSession) || i >= len(d.NextEpoch) {
+			break
+		}
+		if a := addr[d.NextSession[i]]; a != "" {
+			next[ids.Section(no)] = nextOwner{ids.SessionID(d.NextSession[i]), a, ids.Epoch(d.NextEpoch[i])}
+		}
+	}
+	return next
+}
+
+func (k *keeper) newCarrier() *handover.Carrier {
+	return handover.NewCarrier(handover.Config{
+		ClusterID: k.w.clusterID, Session: k.w.session, Window: k.s.window, Dial: k.s.cfg.DialPeer, Logger: k.log,
+		Submit: func(items []raise.Item) {
+			// The queue refuses only when it is closed, and the process with it.
+			_ = k.s.queue.Submit(raise.HandBack, items...)
+		},
+		Sent: func(arrived, failed int) {
+			k.s.count.windowsSent.Add(uint64(arrived))
+			k.s.count.windowsUnsent.Add(uint64(failed))
+		},
+	})
+}
+
+// goesAlong: the hand-back has to wait until the section's window is at its next owner.
+// Nothing is added to the window any more: the section is closed, and its callers have left.
+func (k *keeper) goesAlong(rel *release, to nextOwner) bool {
+	bugs := &k.s.cfg.Bugs
+	return k.carrier != nil && to.session != 0 && !bugs.HandBackBeforeClose && !bugs.ReopenClosing && !bugs.ForgetBeforeAck && k.s.window.Used(rel.sec)
+}
+
+// takeOver imports what the last owner sent of a section that was just opened in
+// the arena and does not serve yet. Without it the window begins now.
+func (k *keeper) takeOver(no ids.Section, e ids.Epoch) {
+	window, ok := k.w.stage.Open(no, e)
+	if !ok {
+		return
+	}
+	log := k.log.With(zap.Uint32("section", uint32(no)), zap.Uint64("epoch", uint64(e)), zap.Int("records", len(window.Entries)))
+	if err := k.s.window.Import(no, window, uint64(time.Now().UnixMilli())); err != nil {
+		log.Warn("window of request ids not taken over whole", zap.Error(err))
+		return
+	}
+	k.s.count.windowsTaken.Add(1)
+	log.Debug("window of request ids taken over")
+}
