@@ -18,7 +18,7 @@ type Options struct {
 	// process stays away for as long as its lease.
 	Lossless bool
 	// Planned says that no call may fail: the network is calm and every fault is
-	// an operator's doing.
+	// an operator's doing. Then no request id may be forgotten either.
 	Planned bool
 	// Limits is the longest time that a key may go unserved, by fault name.
 	Limits map[string]time.Duration

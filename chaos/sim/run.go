@@ -125,6 +125,12 @@ func (c *Cluster) wind(rep *Report) {
 	c.monitor.settle(c.recorder.History())
 	h := c.recorder.History()
 	h.Seed, h.Step = c.opt.Seed, int64(c.opt.Step)
+	if c.opt.Planned {
+		// No window is lost, so saying that one begins anew is no excuse.
+		for i := range h.Ops {
+			h.Ops[i].WindowSince = 0
+		}
+	}
 	verdict := check.Check(h, check.Options{Limits: c.opt.Limits})
 	for i := range h.Ops {
 		if o := &h.Ops[i]; o.Client != c.monitor.ghosts.Number() {

@@ -111,6 +111,22 @@ func TestPlannedOperationsLoseNothingAndFailNoCall(t *testing.T) {
 	several(t, Options{Faults: PlannedFaults(), Lossless: true, Planned: true, Weather: calm(), GapMin: time.Second, GapMax: 3 * time.Second}, 4, nil)
 }
 
+// There is always somebody to whom a window can go: a node that is stopped while
+// all others are drained takes its own with it.
+func TestPlannedOperationsForgetNoRequestID(t *testing.T) {
+	for name, faults := range map[string]Faults{
+		"drains":   {"drain": 1},
+		"restarts": {"scale-out": 3, "scale-in": 3, "restart-alloc": 4, "rolling-restart": 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			several(t, Options{
+				Faults: faults, Lossless: true, Planned: true, Weather: calm(), GapMin: 500 * time.Millisecond, GapMax: 2 * time.Second,
+				WithID: 0.8, Repeat: 0.5,
+			}, 3, nil)
+		})
+	}
+}
+
 func TestLostMachineIsReplacedWithinTheLease(t *testing.T) {
 	ttl := 2 * time.Second
 	several(t, Options{

@@ -180,3 +180,100 @@ func TestADrainUnderLoadFailsNoCall(t *testing.T) {
 	wg.Wait()
 	t.Log(counts)
 }
+
+// A message's UUID as request id gets the same number again, also when its key
+// moved under load between the two calls.
+func TestRequestIDsAreRememberedAcrossDrainsUnderLoad(t *testing.T) {
+	c := start(t, Options{Allocs: 3})
+	cl := dial(t, c)
+	type request struct {
+		uid   uint64
+		id    [16]byte
+		first int64
+		at    time.Time
+	}
+	var (
+		mu    sync.Mutex
+		asked []request
+		wg    sync.WaitGroup
+	)
+	ctx, cancel := context.WithCancel(context.Background())
+	for n := range uint64(8) {
+		wg.Go(func() {
+			for i := 0; ctx.Err() == nil && i < 20_000; i++ {
+				q := request{uid: n << 8, id: [16]byte{byte(n), byte(i >> 8), byte(i), 15: 1}, at: time.Now()}
+				r, err := cl.Alloc(context.Background(), client.UID(q.uid), client.WithRequestID(q.id))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				q.first = r.First
+				mu.Lock()
+				asked = append(asked, q)
+				mu.Unlock()
+			}
+		})
+	}
+	conn, err := rpc.DialAdmin(c.Endpoints().RPC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for i, node := range []string{"a1", "a2", "a3"} {
+		for mu.Lock(); len(asked) < 200*(i+1); mu.Lock() {
+			mu.Unlock()
+			time.Sleep(10 * time.Millisecond)
+		}
+		mu.Unlock()
+		drainOnce(t, conn, node)
+	}
+	cancel()
+	wg.Wait()
+	var sent, unsent uint64
+	for n := range 3 {
+		st := c.Alloc(n).Stats()
+		sent, unsent = sent+st.WindowsSent, unsent+st.WindowsUnsent
+	}
+	if sent+unsent == 0 {
+		t.Error("no window was to be sent")
+	}
+	forgot := 0
+	for _, q := range asked {
+		r, err := cl.Alloc(context.Background(), client.UID(q.uid), client.WithRequestID(q.id))
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case r.Replayed && r.First == q.first:
+		case !r.Replayed && r.WindowSince.After(q.at):
+			forgot++
+		default:
+			t.Fatalf("%+v was answered again with %+v", q, r)
+		}
+	}
+	if forgot > 0 && unsent == 0 { // a machine that is too busy may miss the time that a move has
+		t.Errorf("%d of %d requests are forgotten", forgot, len(asked))
+	}
+	t.Logf("%d requests, %d windows sent, %d not", len(asked), sent, unsent)
+}
+
+// drainOnce drains a node and lets it take sections again.
+func drainOnce(t *testing.T, conn *rpc.AdminConn, node string) {
+	t.Helper()
+	w, err := conn.Drain(within(t, 20*time.Second), &seqpb.DrainRequest{Node: node})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	for {
+		p, err := w.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Done {
+			break
+		}
+	}
+	if _, err := conn.Undrain(within(t, 10*time.Second), &seqpb.DrainRequest{Node: node}); err != nil {
+		t.Fatal(err)
+	}
+}
