@@ -510,6 +510,9 @@ func (x *GapsReply) GetGaps() []*Gap {
 
 type RoutesRequest struct {
 	Cluster string `protobuf:"bytes,1,opt,name=cluster" json:"cluster,omitempty"`
+
+	// Only the Set map and this Set's owners; empty: all that the node knows.
+	Set string `protobuf:"bytes,2,opt,name=set" json:"set,omitempty"`
 }
 
 func (x *RoutesRequest) Reset() { *x = RoutesRequest{} }
@@ -521,6 +524,13 @@ func (x *RoutesRequest) Unmarshal(in []byte) error { return prutal.Unmarshal(in,
 func (x *RoutesRequest) GetCluster() string {
 	if x != nil {
 		return x.Cluster
+	}
+	return ""
+}
+
+func (x *RoutesRequest) GetSet() string {
+	if x != nil {
+		return x.Set
 	}
 	return ""
 }

@@ -491,6 +491,11 @@ type Directive struct {
 
 	// Where the sessions in next_session are reached, each once.
 	Next []*NextOwner `protobuf:"bytes,7,rep,name=next" json:"next,omitempty"`
+
+	// Ranges that are leaving this Set: whatever the session holds of them is to
+	// be handed back, and then an OpVacate. A range that is not listed any more
+	// has thawed, or is not the Set's any more (the Set map says which).
+	Frozen []*FrozenRange `protobuf:"bytes,8,rep,name=frozen" json:"frozen,omitempty"`
 }
 
 func (x *Directive) Reset() { *x = Directive{} }
@@ -544,6 +549,47 @@ func (x *Directive) GetNextEpoch() []uint64 {
 func (x *Directive) GetNext() []*NextOwner {
 	if x != nil {
 		return x.Next
+	}
+	return nil
+}
+
+func (x *Directive) GetFrozen() []*FrozenRange {
+	if x != nil {
+		return x.Frozen
+	}
+	return nil
+}
+
+// FrozenRange is one slice of a range's move to another Set.
+type FrozenRange struct {
+	Move  uint64 `protobuf:"varint,1,opt,name=move" json:"move,omitempty"`
+	Part  uint32 `protobuf:"varint,2,opt,name=part" json:"part,omitempty"`
+	Range *Range `protobuf:"bytes,3,opt,name=range" json:"range,omitempty"`
+}
+
+func (x *FrozenRange) Reset() { *x = FrozenRange{} }
+
+func (x *FrozenRange) Marshal(in []byte) ([]byte, error) { return prutal.MarshalAppend(in, x) }
+
+func (x *FrozenRange) Unmarshal(in []byte) error { return prutal.Unmarshal(in, x) }
+
+func (x *FrozenRange) GetMove() uint64 {
+	if x != nil {
+		return x.Move
+	}
+	return 0
+}
+
+func (x *FrozenRange) GetPart() uint32 {
+	if x != nil {
+		return x.Part
+	}
+	return 0
+}
+
+func (x *FrozenRange) GetRange() *Range {
+	if x != nil {
+		return x.Range
 	}
 	return nil
 }
@@ -730,6 +776,10 @@ type ReadReply struct {
 
 	// Per key: the highest number that may have been issued by past epochs.
 	Value []uint64 `protobuf:"varint,2,rep,packed,name=value" json:"value,omitempty"`
+
+	// Indices of keys that this Set may not speak for now: not in its ranges, or
+	// sealed for a move. Their value is 0.
+	Elsewhere []uint32 `protobuf:"varint,3,rep,packed,name=elsewhere" json:"elsewhere,omitempty"`
 }
 
 func (x *ReadReply) Reset() { *x = ReadReply{} }
@@ -748,6 +798,13 @@ func (x *ReadReply) GetRefusal() *Refusal {
 func (x *ReadReply) GetValue() []uint64 {
 	if x != nil {
 		return x.Value
+	}
+	return nil
+}
+
+func (x *ReadReply) GetElsewhere() []uint32 {
+	if x != nil {
+		return x.Elsewhere
 	}
 	return nil
 }
