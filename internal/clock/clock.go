@@ -6,31 +6,11 @@
 // after a reboot. Timers do not come from here; they use package time.
 package clock
 
-import (
-	"fmt"
-	"time"
-
-	"golang.org/x/sys/unix"
-)
+import "time"
 
 // Clock reads the time since some fixed moment of this machine's boot. It never goes back.
 type Clock interface {
 	Now() time.Duration
-}
-
-type boottime struct{}
-
-// Boottime is CLOCK_BOOTTIME, the clock of production: CLOCK_MONOTONIC, which
-// package time uses, stands still while the machine is suspended.
-func Boottime() Clock { return boottime{} }
-
-func (boottime) Now() time.Duration {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		// Without a clock no lease can be honoured; Linux has had this one since 2.6.39.
-		panic(fmt.Sprintf("clock: CLOCK_BOOTTIME cannot be read: %v", err))
-	}
-	return time.Duration(ts.Nano())
 }
 
 type goClock struct{ start time.Time }
