@@ -48,10 +48,16 @@ func (s *Server) allocate(ctx context.Context, w *world, asks []ask, out []answe
 // has also finished taking. The lease is looked at inside it, after the request
 // is in hand, so a process that was paused before this line serves nothing.
 func (s *Server) pass(w *world, asks []ask, out []answer) (cold []int) {
+	for i := range asks[:min(hintAhead, len(asks))] {
+		s.arena.Hint(asks[i].key)
+	}
 	defer s.arena.Guard().Enter().Exit()
 	alive, ours := s.session.Alive(), w.ranges.Load()
 	var behind keySet // keys of asks in cold: a later ask of one waits its turn
 	for i := range asks {
+		if i+hintAhead < len(asks) {
+			s.arena.Hint(asks[i+hintAhead].key)
+		}
 		a := &asks[i]
 		sec := w.section(a.key)
 		if len(cold) > 0 && behind.has(a.key) || !sec.open.Load() || !ours.has(a.key) {
@@ -70,6 +76,10 @@ func (s *Server) pass(w *world, asks []ask, out []answer) (cold []int) {
 	}
 	return cold
 }
+
+// hintAhead is how many keys' memory is on its way while one is served: about
+// what a processor can have under way.
+const hintAhead = 8
 
 // take issues the numbers if the key has them. It needs the guard, the section
 // open, and the lease alive.

@@ -72,3 +72,22 @@ func TestTheHotPathDoesNotAllocate(t *testing.T) {
 		t.Fatalf("%v allocations", allocs)
 	}
 }
+
+func TestHintTakesAnyKey(t *testing.T) {
+	var none Arena
+	none.Hint(uid(1))
+	a := heapArena(t)
+	u := uid(123)
+	ensure(t, a, u).Extend(0, 10)
+	for _, k := range []ids.Key{u, uid(1 << 40), name(t, "room"), {Space: 999}, {}} {
+		a.Hint(k)
+	}
+	if c, _ := a.Find(u); true {
+		if cur, bound, closed := c.Load(); cur != 0 || bound != 10 || closed {
+			t.Fatalf("after a hint: %d %d %v", cur, bound, closed)
+		}
+	}
+	if _, ok := a.Find(uid(1 << 40)); ok {
+		t.Fatal("a hint added a key")
+	}
+}

@@ -107,6 +107,21 @@ func (a *Arena) Find(k ids.Key) (Cell, bool) {
 	return m.find(k)
 }
 
+// Hint has the processor bring a uid's cell nearer, for a Find that will follow
+// soon: the memory of many keys is in no cache, and what comes between Hint and
+// Find costs nothing then. It changes nothing, waits for nothing and needs no Guard.
+func (a *Arena) Hint(k ids.Key) {
+	m := a.mem.Load()
+	if m == nil || k.Lo != 0 {
+		return
+	}
+	if ord, kind, ok := m.space(k.Space); ok && kind == ids.KindUID {
+		if p := m.pages[ord].find(k.Hi >> ids.BlockShift); p != nil {
+			fetchLine(&uidCell(p, k.Hi)[0])
+		}
+	}
+}
+
 // Ensure finds a key or adds it, with nothing known of it. *FullError when there
 // is no room (memory just freed counts only when its readers have left),
 // *SectionClosedError when its section is not open. Hold the Guard.

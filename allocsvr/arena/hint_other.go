@@ -1,0 +1,7 @@
+//go:build !amd64
+
+package arena
+
+import "sync/atomic"
+
+func fetchLine(*atomic.Uint64) {}

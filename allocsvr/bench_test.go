@@ -1,0 +1,83 @@
+package allocsvr
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/seqsvr/seqsvr/allocsvr/arena"
+	"github.com/seqsvr/seqsvr/allocsvr/storetest"
+	"github.com/seqsvr/seqsvr/internal/clock"
+	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
+)
+
+// warmServer is a real server, with production's clock and an arena in shared
+// memory, that has the first uids.
+func warmServer(b testing.TB, uids int) *Server {
+	b.Helper()
+	store := storetest.New(storetest.Config{Sections: 1024, Auto: true})
+	cfg := Config{
+		Node: "bench", Cluster: "test", Addr: "bench:1", Stores: []string{"store-1"}, Dial: store.Dial(&storetest.Net{}),
+		Region: arena.NewFile(filepath.Join("/dev/shm", fmt.Sprintf("seqsvr-bench-%d.arena", rand.Uint32())), 1<<30),
+		Clock:  clock.Boottime(), Step: 1 << 30, BootID: "boot",
+	}
+	s, err := Start(cfg)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = s.shutdown(true); store.Close() })
+	for deadline := time.Now().Add(20 * time.Second); s.Ready() != nil; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			b.Fatal(s.Ready())
+		}
+	}
+	for at := 0; at < uids; at += DefaultMaxBatchKeys {
+		req := &seqpb.AllocRequest{Space: "uid"}
+		for u := at; u < min(uids, at+DefaultMaxBatchKeys); u++ {
+			req.Uids = append(req.Uids, uint64(u))
+		}
+		rep, err := s.Alloc(context.Background(), req)
+		if err != nil || len(rep.Failures) > 0 {
+			b.Fatalf("%v, %d failures", err, len(rep.Failures))
+		}
+	}
+	return s
+}
+
+func BenchmarkAllocOne(b *testing.B) {
+	const keysMax = 1 << 20
+	s := warmServer(b, keysMax)
+	for _, c := range []struct{ keys, goroutines int }{{1 << 10, 1}, {1 << 10, 2}, {keysMax, 1}, {keysMax, 2}} {
+		keys, goroutines := uint64(c.keys), c.goroutines
+		b.Run(fmt.Sprintf("keys=%d/goroutines=%d", keys, goroutines), func(b *testing.B) {
+			var wg sync.WaitGroup
+			for range goroutines {
+				wg.Go(func() {
+					rng := rand.New(rand.NewPCG(1, rand.Uint64()))
+					for range b.N / goroutines {
+						if _, err := s.AllocOne(context.Background(), uid(rng.Uint64()%keys), 1, nil); err != nil {
+							b.Error(err)
+							return
+						}
+					}
+				})
+			}
+			wg.Wait()
+		})
+	}
+}
+
+func TestAllocOneDoesNotAllocate(t *testing.T) {
+	s := warmServer(t, 1)
+	if n := testing.AllocsPerRun(1000, func() {
+		if _, err := s.AllocOne(context.Background(), uid(0), 1, nil); err != nil {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Fatalf("%v allocations a call", n)
+	}
+}
