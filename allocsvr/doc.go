@@ -15,6 +15,7 @@
 //     so what it says is exact.
 //   - A key is forgotten only after its hand-back was acknowledged.
 //   - Reading (Current) acquires nothing.
+//   - Callers who come while a process starts wait for it (door.go), for a second after its start at most.
 //   - Nothing waits without a bound: callers by their deadline and by
 //     Config.MaxInFlight, raises by the queue's length; past them CODE_BUSY.
 //

@@ -59,7 +59,7 @@ func (h handler) Welcomed(w *seqpb.Welcome) error {
 	}
 	world.keeper = newKeeper(s, world)
 	s.world.Store(world)
-	s.news.ring()
+	s.changed()
 	return nil
 }
 
@@ -94,7 +94,7 @@ func (h handler) Routed(pb *seqpb.RouteTable) {
 	if w := s.world.Load(); w != nil {
 		w.ranges.Store(rangesOf(s.hub.Load(), w.set))
 	}
-	s.news.ring()
+	s.changed()
 }
 
 // Lost implements session.Handler.
@@ -102,7 +102,7 @@ func (h handler) Lost(reason string) {
 	if w := h.s.world.Load(); w != nil {
 		w.lose()
 	}
-	h.s.news.ring()
+	h.s.changed()
 }
 
 // Ended implements session.Handler.
@@ -111,11 +111,14 @@ func (h handler) Ended() {
 		w.lose()
 	}
 	h.s.endOnce.Do(func() { close(h.s.ended) })
-	h.s.news.ring()
+	h.s.changed()
 }
 
 // Refused implements session.Handler.
 func (h handler) Refused(err *session.RefusedError) { h.s.fail(err) }
+
+// Renewed implements session.Handler.
+func (h handler) Renewed() { h.s.changed() }
 
 // Load implements session.Handler.
 func (h handler) Load(hb *seqpb.Heartbeat) {

@@ -127,7 +127,7 @@ func (k *keeper) run(ctx context.Context) {
 			k.mu.Unlock()
 			k.w.told.Store(true)
 		}
-		k.s.news.ring()
+		k.s.changed()
 	}
 }
 

@@ -46,7 +46,7 @@ func (s *Server) Space(name string) (ids.Space, error) {
 // call was wrong or the node does not serve at all. It waits at most until ctx's
 // deadline, or Config.MaxWait.
 func (s *Server) AllocOne(ctx context.Context, key ids.Key, n uint32, requestID *[requestIDBytes]byte) (Result, error) {
-	w, err := s.present()
+	w, err := s.arrived(ctx, s.cfg.MaxWait)
 	if err != nil {
 		return Result{}, err
 	}
@@ -71,7 +71,7 @@ func (s *Server) AllocOne(ctx context.Context, key ids.Key, n uint32, requestID 
 
 // CurrentOne reads the last number issued of one key; see AllocOne for errors.
 func (s *Server) CurrentOne(ctx context.Context, key ids.Key) (ids.Seq, error) {
-	w, err := s.present()
+	w, err := s.arrived(ctx, s.cfg.MaxWait)
 	if err != nil {
 		return 0, err
 	}

@@ -18,6 +18,14 @@ func invalid(format string, args ...any) error {
 	return wire.Refusef(seqpb.Code_CODE_INVALID_ARGUMENT, format, args...)
 }
 
+// arrived is present for a request that may wait a little for the node to begin.
+func (s *Server) arrived(ctx context.Context, wait time.Duration) (*world, error) {
+	if !s.door.isOpen.Load() {
+		s.atTheDoor(ctx, wait)
+	}
+	return s.present()
+}
+
 // present is the world to serve a request in, or why there is none.
 func (s *Server) present() (*world, error) {
 	if s.closed() {
@@ -42,7 +50,8 @@ func (s *Server) patience(timeoutMs uint32) time.Duration {
 
 // Alloc implements seqpb.Seq.
 func (s *Server) Alloc(ctx context.Context, req *seqpb.AllocRequest) (*seqpb.AllocReply, error) {
-	w, err := s.present()
+	wait := s.patience(req.TimeoutMs)
+	w, err := s.arrived(ctx, wait)
 	if err != nil {
 		return nil, err
 	}
@@ -53,9 +62,9 @@ func (s *Server) Alloc(ctx context.Context, req *seqpb.AllocRequest) (*seqpb.All
 	out := make([]answer, len(asks))
 	rep := &seqpb.AllocReply{First: make([]uint64, len(out))}
 	if len(req.RequestIds) > 0 {
-		rep.WindowSinceMs = s.allocateIdentified(ctx, w, asks, out, s.patience(req.TimeoutMs))
+		rep.WindowSinceMs = s.allocateIdentified(ctx, w, asks, out, wait)
 	} else {
-		s.allocate(ctx, w, asks, out, s.patience(req.TimeoutMs))
+		s.allocate(ctx, w, asks, out, wait)
 	}
 	for i := range out {
 		o := &out[i]
@@ -155,7 +164,8 @@ func (s *Server) versions(w *world, mapVersion, setVersion uint64) (m, set uint6
 
 // Current implements seqpb.Seq.
 func (s *Server) Current(ctx context.Context, req *seqpb.CurrentRequest) (*seqpb.CurrentReply, error) {
-	w, err := s.present()
+	wait := s.patience(req.TimeoutMs)
+	w, err := s.arrived(ctx, wait)
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +177,7 @@ func (s *Server) Current(ctx context.Context, req *seqpb.CurrentRequest) (*seqpb
 	for i, k := range keys {
 		rs[i].key = k
 	}
-	s.current(ctx, w, rs, s.patience(req.TimeoutMs))
+	s.current(ctx, w, rs, wait)
 	rep := &seqpb.CurrentReply{Current: make([]uint64, len(rs))}
 	for i := range rs {
 		if rs[i].fail != nil {

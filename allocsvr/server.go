@@ -36,7 +36,8 @@ type Server struct {
 	// dropped. The session's goroutine's own.
 	previous arena.Identity
 
-	news    bell // something about sections or routes changed
+	door    *door
+	news    bell // something about sections, routes or the lease changed
 	waiting atomic.Int64
 	count   counters
 	load    loadBook
@@ -68,7 +69,7 @@ func Start(cfg Config) (*Server, error) {
 	}
 	log := cfg.Logger.With(zap.String("node", cfg.Node))
 	s := &Server{
-		cfg: cfg, log: log,
+		cfg: cfg, log: log, door: newDoor(),
 		ended: make(chan struct{}), dying: make(chan struct{}), down: make(chan struct{}), failed: make(chan error, 1),
 	}
 	table, err := s.cachedRoutes()

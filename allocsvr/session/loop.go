@@ -26,6 +26,8 @@ type Handler interface {
 	// Directed is told the whole truth of what the session owns.
 	Directed(d *seqpb.Directive)
 	Routed(t *seqpb.RouteTable)
+	// Renewed: the lease holds again after a stream was opened; not told each time it is renewed.
+	Renewed()
 	// Lost: the session is over; nothing is owned any more. Serving stops
 	// before it returns. A new session will follow.
 	Lost(reason string)
@@ -250,6 +252,8 @@ func (l *loop) carryOut(acts []action) {
 			}
 		case leased:
 			l.s.lease.Store(a.holder)
+		case renewed:
+			l.s.cfg.Handler.Renewed()
 		case lost:
 			l.s.log.Warn("session lost", zap.String("reason", a.reason))
 			l.s.setLink(nil)

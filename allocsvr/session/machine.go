@@ -56,7 +56,9 @@ type (
 	// leased: this is the lease from now on; the machine renews and revokes it.
 	leased struct{ holder *lease.Holder }
 	// lost: stop serving at once and drop everything.
-	lost     struct{ reason string }
+	lost struct{ reason string }
+	// renewed: the lease holds, by the stream's first acknowledged heartbeat.
+	renewed  struct{}
 	directed struct{ directive *seqpb.Directive }
 	routed   struct{ routes *seqpb.RouteTable }
 	// ended: everything is handed back and the session is over.
@@ -72,6 +74,7 @@ func (beat) action()       {}
 func (welcomed) action()   {}
 func (leased) action()     {}
 func (lost) action()       {}
+func (renewed) action()    {}
 func (directed) action()   {}
 func (routed) action()     {}
 func (ended) action()      {}
@@ -140,6 +143,8 @@ type machine struct {
 	// unacked has the send times of this stream's heartbeats above the last
 	// acknowledged one; number is that of the last.
 	unacked []time.Duration
+	// renewed: a heartbeat of this stream was acknowledged.
+	renewed bool
 	// directive is the version of the last one seen on this stream.
 	directive uint64
 }
@@ -294,8 +299,9 @@ func (m *machine) down(now time.Duration, gen uint64, d *seqpb.SessionDown) []ac
 	if d.Routes != nil {
 		out = append(out, routed{routes: d.Routes})
 	}
-	if d.Ack != nil {
-		m.ack(d.Ack.Number)
+	if d.Ack != nil && m.ack(d.Ack.Number) && !m.renewed {
+		m.renewed = true
+		out = append(out, renewed{})
 	}
 	if d.Directive != nil && d.Directive.Version >= m.directive {
 		m.directive = d.Directive.Version
@@ -333,6 +339,7 @@ func (m *machine) welcome(now time.Duration, w *seqpb.Welcome) []action {
 	m.known, m.anew = true, false
 	m.tries, m.rests, m.timeouts = 0, 0, 0
 	m.directive = 0
+	m.renewed = false
 	m.unacked = nil
 	ttl, margin := time.Duration(w.TtlMs)*time.Millisecond, time.Duration(w.MarginMs)*time.Millisecond
 	if m.lease == nil || ttl != m.ttl || margin != m.margin {
@@ -362,14 +369,16 @@ func (m *machine) heartbeat(now time.Duration) action {
 	return beat{gen: m.gen, number: m.number}
 }
 
-// ack renews the lease from when that heartbeat was sent.
-func (m *machine) ack(number uint64) {
+// ack renews the lease from when that heartbeat was sent; false for one that was
+// not sent on this stream, or acknowledged before.
+func (m *machine) ack(number uint64) bool {
 	first := m.number - uint64(len(m.unacked)) + 1
 	if number < first || number > m.number {
-		return
+		return false
 	}
 	m.unacked = m.unacked[number-first+1:]
 	m.lease.Acked(number)
+	return true
 }
 
 func (m *machine) revoke() {

@@ -302,3 +302,18 @@ func TestAMalformedWelcomeIsNoWelcome(t *testing.T) {
 	p.expect(p.down(&seqpb.SessionDown{Welcome: &seqpb.Welcome{Session: 7, Incarnation: 1, Sections: 8, TtlMs: 100, MarginMs: 100}}),
 		"disconnect, connect s2")
 }
+
+func TestALeaseThatHoldsAgainIsToldOncePerStream(t *testing.T) {
+	p := newPlay(t, Identity{})
+	p.attach(5, 1)
+	ack := func(n uint64) []action { return p.down(&seqpb.SessionDown{Ack: &seqpb.HeartbeatAck{Number: n}}) }
+	p.expect(ack(9), "") // never sent
+	p.expect(ack(1), "renewed")
+	p.expect(ack(1), "")
+	p.expect(p.tick(400*time.Millisecond), "beat 2")
+	p.expect(ack(2), "")
+	p.broken()
+	p.opened()
+	p.welcome(5, 2)
+	p.expect(ack(3), "renewed")
+}
