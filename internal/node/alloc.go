@@ -50,6 +50,9 @@ func StartAlloc(cfg AllocConfig) (_ *Alloc, err error) {
 	if cfg.Logger == nil {
 		cfg.Logger = zap.NewNop()
 	}
+	warmed := make(chan struct{})
+	go func() { defer close(warmed); rpc.WarmSession() }()
+	defer func() { <-warmed }()
 	cfg.Dial, cfg.DialPeer = dialStore, dialPeer
 	cfg.Version = buildinfo.Get().String()
 	if a.Server, err = allocsvr.Start(cfg.Config); err != nil {
