@@ -1,6 +1,8 @@
 package chaos
 
 import (
+	"fmt"
+	"os/exec"
 	"slices"
 	"testing"
 	"time"
@@ -43,23 +45,32 @@ func unserved(t *testing.T, r *check.Report, name string) time.Duration {
 // a history must not show is never tried again.
 const tries = 3
 
+// killAndRestart holds the median of several kills to the bound, as one of them
+// may fall into a moment in which the machine does something else.
+//
+// The long form holds it as it is. In the short one, which runs beside other
+// tests, the start of a program that does nothing is measured too: where that
+// alone takes more than programStart, the rest of the bound is held.
 func killAndRestart(t *testing.T, f *fleet, c clients) {
-	const limit = 300 * time.Millisecond
-	var worst, slowest time.Duration
-	for try := range tries {
-		slowest = 0
+	const limit, programStart = 300 * time.Millisecond, 100 * time.Millisecond
+	var median, start time.Duration
+	for range tries {
+		var starts []time.Duration
+		kills := 0
 		h := f.underLoad(t, c, func(s *stage) {
-			during(3, func(i int) {
+			during(5, func(i int) {
 				node := f.Allocs()[i%len(f.Allocs())]
 				begin := time.Now()
-				s.harm(history.Fault{Name: "kill-alloc", Node: node}, func() {
+				s.harm(history.Fault{Name: killNo(i), Node: node}, func() {
 					must(t, f.Kill(node))
 					must(t, f.Start(s.ctx, node))
 				})
-				took := time.Since(begin)
-				slowest = max(slowest, took)
-				t.Logf("%s was killed and is ready again after %v", node, took.Round(time.Millisecond))
+				kills++
+				t.Logf("%s was killed and is ready again after %v", node, time.Since(begin).Round(time.Millisecond))
 				pause(t, time.Second)
+				begin = time.Now()
+				must(t, exec.Command(program(t, "allocsvr"), "--version").Run())
+				starts = append(starts, time.Since(begin))
 			})
 		})
 		// A call that the dead process had in hand is of unknown outcome: it had no request id.
@@ -67,19 +78,24 @@ func killAndRestart(t *testing.T, f *fleet, c clients) {
 		if r.NumbersLost > 0 || r.DeclaredGaps > 0 {
 			t.Fatalf("%d numbers lost in %d holes, though the arenas were there", r.NumbersLost, r.DeclaredGaps)
 		}
-		if worst = unserved(t, r, "kill-alloc"); worst < limit {
+		var times []time.Duration
+		for i := range kills {
+			times = append(times, unserved(t, r, killNo(i)))
+		}
+		slices.Sort(times)
+		slices.Sort(starts)
+		median, start = times[kills/2], starts[len(starts)/2]
+		t.Logf("%d kills: a key went unserved for %v (median; %v to %v); a program that does nothing takes %v",
+			kills, median, times[0], times[kills-1], start.Round(time.Millisecond))
+		if median < limit || long() == 0 && median < limit+max(0, start-programStart) {
 			return
 		}
-		// Most of it is the start of a program, for which a busy machine takes as
-		// long as it likes; what we add to it is ours to answer for.
-		if long() == 0 && worst < slowest+limit/2 {
-			t.Logf("a program takes %v to start here: of the bound of %v, what comes on top is held", slowest, limit)
-			return
-		}
-		t.Logf("try %d: a key went unserved for %v", try+1, worst)
 	}
-	t.Errorf("a key goes unserved for %v when its owner is killed and restarted, %v are allowed", worst, limit)
+	t.Errorf("a key goes unserved for %v (median) when its owner is killed and restarted, %v are allowed", median, limit)
 }
+
+// killNo names a kill, so that the checker answers how long each of them was felt.
+func killNo(i int) string { return fmt.Sprintf("kill-alloc %d", i+1) }
 
 func loseMachines(t *testing.T, f *fleet, c clients) {
 	limit := f.LeaseTTL() + 500*time.Millisecond
