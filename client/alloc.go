@@ -148,27 +148,24 @@ func (c *Client) many(ctx context.Context, m method, reqs []Request, finish func
 		return 0, err
 	}
 	defer c.leave()
-	k := &call{
-		c:    c,
-		back: make(chan *op, min(len(reqs), awayMax(c.opts))),
-		away: make([]*op, len(reqs)), ready: make([]*op, len(reqs)),
-		left: len(reqs),
-	}
+	b := c.bulk(len(reqs))
+	k := &b.call
+	k.left = len(reqs)
 	k.finish = func(o *op, err error) {
 		if err != nil {
 			failed++
 		}
 		finish(o, err)
 	}
-	ops := make([]op, len(reqs))
-	for i, r := range reqs {
-		if err := ops[i].init(c, k, m, i, r); err != nil {
+	for i := range reqs {
+		if err := b.ops[i].init(c, k, m, i, reqs[i]); err != nil {
 			return 0, err
 		}
-		k.ready[i] = &ops[i]
+		k.ready[i] = &b.ops[i]
 	}
 	k.begin(ctx)
 	k.run()
+	c.recycle(b)
 	return failed, nil
 }
 

@@ -39,13 +39,10 @@ func (n *node) callAlloc(ctx context.Context, conn Conn, l *lane, batch []*op, t
 		return err
 	}
 	n.pool.routes.learn(rep.Routes, batch[0].set, rep.MapVersion, rep.SetVersion)
-	replies, err := allocReplies(batch, rep)
-	if err != nil {
+	if err := allocReplies(batch, rep); err != nil {
 		return err
 	}
-	for i, o := range batch {
-		o.deliver(opSent, replies[i])
-	}
+	deliverAll(batch)
 	return nil
 }
 
@@ -58,13 +55,10 @@ func (n *node) callCurrent(ctx context.Context, conn Conn, l *lane, batch []*op,
 		return err
 	}
 	n.pool.routes.learn(rep.Routes, batch[0].set, rep.MapVersion, rep.SetVersion)
-	replies, err := currentReplies(batch, rep)
-	if err != nil {
+	if err := currentReplies(batch, rep); err != nil {
 		return err
 	}
-	for i, o := range batch {
-		o.deliver(opSent, replies[i])
-	}
+	deliverAll(batch)
 	return nil
 }
 
@@ -83,20 +77,20 @@ func keysOf(l *lane, batch []*op) (uids []uint64, names []string) {
 	return nil, names
 }
 
-// allocReplies reads a reply, one entry for each op. It believes all of it or nothing.
-func allocReplies(batch []*op, rep *seqpb.AllocReply) ([]reply, error) {
-	replies, err := failures(len(batch), len(rep.First), rep.Failures)
-	if err != nil {
-		return nil, err
+// allocReplies writes a reply's entries into the ops. It believes all of it or
+// nothing: after an error what it wrote is not to be used.
+func allocReplies(batch []*op, rep *seqpb.AllocReply) error {
+	if err := failures(batch, len(rep.First), rep.Failures); err != nil {
+		return err
 	}
 	for i, o := range batch {
-		r := &replies[i]
+		r := &o.reply
 		if r.code != seqpb.Code_CODE_OK {
 			continue
 		}
 		first := ids.Seq(rep.First[i])
 		if first < 1 || first > ids.MaxSeq || ids.MaxSeq-first < ids.Seq(o.n-1) {
-			return nil, fmt.Errorf("%w: %d numbers from %d are outside [1, %d]", errMalformed, o.n, first, ids.MaxSeq)
+			return fmt.Errorf("%w: %d numbers from %d are outside [1, %d]", errMalformed, o.n, first, ids.MaxSeq)
 		}
 		r.value = first
 		if o.hasID {
@@ -105,53 +99,55 @@ func allocReplies(batch []*op, rep *seqpb.AllocReply) ([]reply, error) {
 	}
 	for _, i := range rep.Replayed {
 		if int(i) >= len(batch) || !batch[i].hasID {
-			return nil, fmt.Errorf("%w: key %d of %d is marked as replayed, without a request id", errMalformed, i, len(batch))
+			return fmt.Errorf("%w: key %d of %d is marked as replayed, without a request id", errMalformed, i, len(batch))
 		}
-		replies[i].replayed = true
+		batch[i].reply.replayed = true
 	}
 	for _, d := range rep.Discontinuities {
 		if d == nil || int(d.Index) >= len(batch) {
-			return nil, fmt.Errorf("%w: a discontinuity of no key", errMalformed)
+			return fmt.Errorf("%w: a discontinuity of no key", errMalformed)
 		}
-		r := &replies[d.Index]
+		r := &batch[d.Index].reply
 		if d.From < 1 || d.From > d.To || r.code == seqpb.Code_CODE_OK && d.To != uint64(r.value)-1 {
-			return nil, fmt.Errorf("%w: hole %d..%d before number %d", errMalformed, d.From, d.To, r.value)
+			return fmt.Errorf("%w: hole %d..%d before number %d", errMalformed, d.From, d.To, r.value)
 		}
 		r.hole = &Hole{From: int64(d.From), To: int64(d.To)}
 	}
-	return replies, nil
+	return nil
 }
 
-func currentReplies(batch []*op, rep *seqpb.CurrentReply) ([]reply, error) {
-	replies, err := failures(len(batch), len(rep.Current), rep.Failures)
-	if err != nil {
-		return nil, err
+func currentReplies(batch []*op, rep *seqpb.CurrentReply) error {
+	if err := failures(batch, len(rep.Current), rep.Failures); err != nil {
+		return err
 	}
-	for i := range replies {
+	for i, o := range batch {
 		if v := ids.Seq(rep.Current[i]); v <= ids.MaxSeq {
-			replies[i].value = v
+			o.reply.value = v
 		} else {
-			return nil, fmt.Errorf("%w: current number %d is above %d", errMalformed, v, ids.MaxSeq)
+			return fmt.Errorf("%w: current number %d is above %d", errMalformed, v, ids.MaxSeq)
 		}
 	}
-	return replies, nil
+	return nil
 }
 
-// failures makes the replies of n keys, with those filled in that failed.
-func failures(n, answered int, list []*seqpb.Failure) ([]reply, error) {
+// failures clears the replies of a batch and fills those in that failed.
+func failures(batch []*op, answered int, list []*seqpb.Failure) error {
+	n := len(batch)
 	if answered != n {
-		return nil, fmt.Errorf("%w: %d keys answered of %d", errMalformed, answered, n)
+		return fmt.Errorf("%w: %d keys answered of %d", errMalformed, answered, n)
 	}
-	replies := make([]reply, n)
+	for _, o := range batch {
+		o.reply = reply{}
+	}
 	for _, f := range list {
 		if f == nil || int(f.Index) >= n || f.Code == seqpb.Code_CODE_OK {
-			return nil, fmt.Errorf("%w: a failure of no key", errMalformed)
+			return fmt.Errorf("%w: a failure of no key", errMalformed)
 		}
-		replies[f.Index] = reply{
+		batch[f.Index].reply = reply{
 			code: f.Code, cause: &wire.Refused{Code: f.Code, Message: f.Message},
 			hint: f.OwnerAddr, hintEpoch: ids.Epoch(f.Epoch),
 			cold: f.Code == seqpb.Code_CODE_BUSY || f.Code == seqpb.Code_CODE_NOT_READY,
 		}
 	}
-	return replies, nil
+	return nil
 }

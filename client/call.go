@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
@@ -83,7 +84,7 @@ func (k *call) submit() {
 		if len(k.ready) == 1 {
 			one := k.ready[:1:1]
 			k.ready = k.ready[:0]
-			if n := k.aim(one[0]); n != nil {
+			if n := k.aim(one[0], nil); n != nil {
 				k.enqueue(n, one)
 			}
 			continue
@@ -91,15 +92,43 @@ func (k *call) submit() {
 		take := min(len(k.ready), awayMax(k.c.opts)-k.nAway)
 		batch := k.ready[:take:take]
 		k.ready = k.ready[take:]
-		groups := make(map[*node][]*op)
-		for _, o := range batch {
-			if n := k.aim(o); n != nil {
-				groups[n] = append(groups[n], o)
+		k.submitMany(batch)
+	}
+}
+
+// submitMany sends ops on their way in the order of the first of each node's,
+// and each node's in their own order.
+func (k *call) submitMany(batch []*op) {
+	type group struct {
+		n   *node
+		ops []*op
+	}
+	var (
+		few    [4]group
+		groups = few[:0]
+		last   *group
+	)
+	for _, o := range batch {
+		var prev *node
+		if last != nil {
+			prev = last.n
+		}
+		n := k.aim(o, prev)
+		if n == nil {
+			continue
+		}
+		if last == nil || last.n != n {
+			i := slices.IndexFunc(groups, func(g group) bool { return g.n == n })
+			if i < 0 {
+				i = len(groups)
+				groups = append(groups, group{n: n, ops: make([]*op, 0, len(batch))})
 			}
+			last = &groups[i]
 		}
-		for n, ops := range groups {
-			k.enqueue(n, ops)
-		}
+		last.ops = append(last.ops, o)
+	}
+	for _, g := range groups {
+		k.enqueue(g.n, g.ops)
 	}
 }
 
@@ -125,18 +154,18 @@ func (k *call) enqueue(n *node, ops []*op) {
 		if retired {
 			k.ready = append(k.ready, o)
 		} else {
-			k.settle(o, reply{code: seqpb.Code_CODE_BUSY, cause: fmt.Errorf("%d keys wait for %s already", k.c.opts.queue, n.addr)})
+			k.settle(o, &reply{code: seqpb.Code_CODE_BUSY, cause: fmt.Errorf("%d keys wait for %s already", k.c.opts.queue, n.addr)})
 		}
 	}
 }
 
-// aim finds the node to send an op to. It returns nil if there is none now; the op
-// is then finished or delayed.
-func (k *call) aim(o *op) *node {
+// aim finds the node to send an op to; prev, if not nil, is one that was found a
+// moment ago. It returns nil if there is none now; the op is then finished or delayed.
+func (k *call) aim(o *op, prev *node) *node {
 	r, err := k.c.routes.hub.Load().Lookup(o.id)
 	if err != nil {
 		k.c.routes.refresh()
-		k.settle(o, reply{code: seqpb.Code_CODE_NOT_READY, cause: err})
+		k.settle(o, &reply{code: seqpb.Code_CODE_NOT_READY, cause: err})
 		return nil
 	}
 	o.set, o.epoch = r.Set, r.Epoch
@@ -146,18 +175,24 @@ func (k *call) aim(o *op) *node {
 	}
 	if addr == "" {
 		k.c.routes.refresh()
-		k.settle(o, reply{code: seqpb.Code_CODE_NOT_READY, cause: fmt.Errorf("nobody owns section %d of set %s yet", r.Section, r.Set)})
+		k.settle(o, &reply{code: seqpb.Code_CODE_NOT_READY, cause: fmt.Errorf("nobody owns section %d of set %s yet", r.Section, r.Set)})
 		return nil
 	}
-	o.node = k.c.pool.get(addr)
+	if o.node = prev; prev == nil || prev.addr != addr {
+		o.node = k.c.pool.get(addr)
+	}
 	return o.node
 }
 
 // home takes an op back, and others that are back too.
 func (k *call) home(o *op) {
 	for {
-		k.in(o)
-		k.settle(o, o.reply)
+		for o != nil {
+			next := o.next
+			k.in(o)
+			k.settle(o, &o.reply)
+			o = next
+		}
 		select {
 		case o = <-k.back:
 		default:
@@ -167,9 +202,8 @@ func (k *call) home(o *op) {
 }
 
 // settle finishes an op, or plans its next attempt.
-func (k *call) settle(o *op, r reply) {
+func (k *call) settle(o *op, r *reply) {
 	if r.code == seqpb.Code_CODE_OK {
-		o.reply = r
 		k.left--
 		k.finish(o, nil)
 		return
@@ -209,7 +243,7 @@ func (k *call) settle(o *op, r reply) {
 
 // doubt keeps what a failed attempt says of the owner, and tells whether
 // another node than the one that was asked is now known to be it.
-func (k *call) doubt(o *op, r reply) (elsewhere bool) {
+func (k *call) doubt(o *op, r *reply) (elsewhere bool) {
 	switch r.code {
 	case codeBounced, seqpb.Code_CODE_BUSY, seqpb.Code_CODE_NOT_READY:
 		return false // nothing against the owner

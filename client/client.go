@@ -30,6 +30,7 @@ type Client struct {
 	background sync.WaitGroup
 
 	singles sync.Pool // of *single
+	bulks   sync.Pool // of *bulk
 }
 
 // Dial makes a client of the cluster that the servers belong to. They are

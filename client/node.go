@@ -68,8 +68,11 @@ func (n *node) enqueue(ops []*op) (refused []*op, retired bool) {
 	if n.retired {
 		return ops, true
 	}
+	var l *lane
 	for i, o := range ops {
-		l := n.lane(o)
+		if l == nil || !l.takes(o) {
+			l = n.lane(o)
+		}
 		if len(l.queue) >= n.pool.opts.queue {
 			l.queue = slices.DeleteFunc(l.queue, func(o *op) bool { return o.state.Load() == opAbandoned })
 			if len(l.queue) >= n.pool.opts.queue {
@@ -89,6 +92,11 @@ func (n *node) enqueue(ops []*op) (refused []*op, retired bool) {
 		}
 	}
 	return refused, false
+}
+
+// takes tells whether the op is of the lane's kind.
+func (l *lane) takes(o *op) bool {
+	return l.method == o.method && l.space.ID == o.space.ID && (l.patience == patient) == o.patient
 }
 
 func (n *node) lane(o *op) *lane {

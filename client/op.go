@@ -44,6 +44,8 @@ type op struct {
 	hasID  bool
 
 	state atomic.Uint32
+	// next is an op of the same call that is handed back together with this one.
+	next *op
 	// reply is written by the worker while the op is sent, and read at home.
 	reply reply
 
@@ -107,6 +109,31 @@ func (o *op) again() *op {
 func (o *op) deliver(from opState, r reply) {
 	o.reply = r
 	if o.state.CompareAndSwap(from, opHome) {
+		o.next = nil
 		o.call.back <- o
+	}
+}
+
+// deliverAll hands a sent batch back, whose replies are written. Neighbours of
+// one call go as one list: a channel operation a key would cost more than all else.
+func deliverAll(batch []*op) {
+	var first, last *op
+	for _, o := range batch {
+		if !o.state.CompareAndSwap(opSent, opHome) {
+			continue
+		}
+		o.next = nil
+		if first != nil && first.call == o.call {
+			last.next = o
+			last = o
+			continue
+		}
+		if first != nil {
+			first.call.back <- first
+		}
+		first, last = o, o
+	}
+	if first != nil {
+		first.call.back <- first
 	}
 }
