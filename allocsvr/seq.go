@@ -55,11 +55,12 @@ func (s *Server) Alloc(ctx context.Context, req *seqpb.AllocRequest) (*seqpb.All
 	if err != nil {
 		return nil, err
 	}
-	asks, err := s.parseAlloc(w, req)
+	b, err := s.parseAlloc(w, req)
 	if err != nil {
 		return nil, err
 	}
-	out := make([]answer, len(asks))
+	defer b.recycle()
+	asks, out := b.asks, b.out
 	rep := &seqpb.AllocReply{First: make([]uint64, len(out))}
 	if len(req.RequestIds) > 0 {
 		rep.WindowSinceMs = s.allocateIdentified(ctx, w, asks, out, wait)
@@ -84,66 +85,95 @@ func (s *Server) Alloc(ctx context.Context, req *seqpb.AllocRequest) (*seqpb.All
 	return rep, nil
 }
 
-func (s *Server) parseAlloc(w *world, req *seqpb.AllocRequest) ([]ask, error) {
-	keys, err := s.parseKeys(w, req.Space, req.Uids, req.Names)
+// parseAlloc makes the asks of a request. Recycle what it answers.
+func (s *Server) parseAlloc(w *world, req *seqpb.AllocRequest) (*batch, error) {
+	sp, n, err := s.parseShape(w, req.Space, req.Uids, req.Names)
 	if err != nil {
 		return nil, err
 	}
-	if len(req.Counts) != 0 && len(req.Counts) != len(keys) {
-		return nil, invalid("%d counts for %d keys: give one each, or none", len(req.Counts), len(keys))
+	if len(req.Counts) != 0 && len(req.Counts) != n {
+		return nil, invalid("%d counts for %d keys: give one each, or none", len(req.Counts), n)
 	}
-	if len(req.RequestIds) != 0 && len(req.RequestIds) != len(keys) {
-		return nil, invalid("%d request ids for %d keys: give one each, or none", len(req.RequestIds), len(keys))
+	if len(req.RequestIds) != 0 && len(req.RequestIds) != n {
+		return nil, invalid("%d request ids for %d keys: give one each, or none", len(req.RequestIds), n)
 	}
-	asks := make([]ask, len(keys))
+	b := newBatch(n)
+	if err := s.fill(b.asks, sp, req); err != nil {
+		b.recycle()
+		return nil, err
+	}
+	return b, nil
+}
+
+func (s *Server) fill(asks []ask, sp ids.Space, req *seqpb.AllocRequest) error {
 	for i, id := range req.RequestIds {
 		switch len(id) {
 		case 0:
 		case requestIDBytes:
 			asks[i].id = (*[requestIDBytes]byte)(id)
 		default:
-			return nil, invalid("request id %d has %d bytes, want 0 or %d", i, len(id), requestIDBytes)
+			return invalid("request id %d has %d bytes, want 0 or %d", i, len(id), requestIDBytes)
 		}
 	}
-	for i, k := range keys {
-		asks[i].key, asks[i].n = k, 1
+	for i := range asks {
+		a := &asks[i]
+		var err error
+		if a.key, err = parseKey(sp, i, req.Uids, req.Names); err != nil {
+			return err
+		}
+		a.n = 1
 		if len(req.Counts) != 0 {
-			if asks[i].n = req.Counts[i]; asks[i].n == 0 || asks[i].n > s.cfg.MaxN {
-				return nil, invalid("counts[%d] is %d: want 1 to %d", i, asks[i].n, s.cfg.MaxN)
+			if a.n = req.Counts[i]; a.n == 0 || a.n > s.cfg.MaxN {
+				return invalid("counts[%d] is %d: want 1 to %d", i, a.n, s.cfg.MaxN)
 			}
 		}
 	}
-	return asks, nil
+	return nil
 }
 
 // parseKeys makes the keys of a request, all of one space.
 func (s *Server) parseKeys(w *world, space string, uids []uint64, names []string) ([]ids.Key, error) {
-	sp, ok := w.space(space)
-	if !ok {
-		return nil, invalid("there is no space %q", space)
-	}
-	n := len(uids) + len(names)
-	switch {
-	case n == 0:
-		return nil, invalid("no keys")
-	case n > s.cfg.MaxBatchKeys:
-		return nil, invalid("%d keys in one request, at most %d are taken: split it", n, s.cfg.MaxBatchKeys)
-	case len(uids) > 0 && len(names) > 0:
-		return nil, invalid("both uids and names: space %q has %ss", sp.Name, sp.Kind)
+	sp, n, err := s.parseShape(w, space, uids, names)
+	if err != nil {
+		return nil, err
 	}
 	keys := make([]ids.Key, n)
-	var err error
 	for i := range keys {
-		if len(uids) > 0 {
-			keys[i], err = sp.UID(uids[i])
-		} else {
-			keys[i], err = sp.NameKey(names[i])
-		}
-		if err != nil {
-			return nil, invalid("key %d: %v", i, err)
+		if keys[i], err = parseKey(sp, i, uids, names); err != nil {
+			return nil, err
 		}
 	}
 	return keys, nil
+}
+
+// parseShape finds the space of a request and how many keys it has.
+func (s *Server) parseShape(w *world, space string, uids []uint64, names []string) (sp ids.Space, n int, err error) {
+	sp, ok := w.space(space)
+	n = len(uids) + len(names)
+	switch {
+	case !ok:
+		err = invalid("there is no space %q", space)
+	case n == 0:
+		err = invalid("no keys")
+	case n > s.cfg.MaxBatchKeys:
+		err = invalid("%d keys in one request, at most %d are taken: split it", n, s.cfg.MaxBatchKeys)
+	case len(uids) > 0 && len(names) > 0:
+		err = invalid("both uids and names: space %q has %ss", sp.Name, sp.Kind)
+	}
+	return sp, n, err
+}
+
+// parseKey makes key i of uids or names, whichever there are.
+func parseKey(sp ids.Space, i int, uids []uint64, names []string) (k ids.Key, err error) {
+	if len(uids) > 0 {
+		k, err = sp.UID(uids[i])
+	} else {
+		k, err = sp.NameKey(names[i])
+	}
+	if err != nil {
+		return k, invalid("key %d: %v", i, err)
+	}
+	return k, nil
 }
 
 func failurePB(i int, f *Failure) *seqpb.Failure {
