@@ -303,6 +303,9 @@ type PartStateRequest struct {
 	ClusterId string `protobuf:"bytes,1,opt,name=cluster_id" json:"cluster_id,omitempty"`
 	Set       string `protobuf:"bytes,2,opt,name=set" json:"set,omitempty"`
 	Move      uint64 `protobuf:"varint,3,opt,name=move" json:"move,omitempty"`
+
+	// As source: answer when no session is waited for any more, or after so long.
+	WaitMs uint32 `protobuf:"varint,4,opt,name=wait_ms" json:"wait_ms,omitempty"`
 }
 
 func (x *PartStateRequest) Reset() { *x = PartStateRequest{} }
@@ -328,6 +331,13 @@ func (x *PartStateRequest) GetSet() string {
 func (x *PartStateRequest) GetMove() uint64 {
 	if x != nil {
 		return x.Move
+	}
+	return 0
+}
+
+func (x *PartStateRequest) GetWaitMs() uint32 {
+	if x != nil {
+		return x.WaitMs
 	}
 	return 0
 }

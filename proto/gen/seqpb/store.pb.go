@@ -829,6 +829,9 @@ func (x *ReadGapsRequest) GetKey() *KeyRef {
 type ReadGapsReply struct {
 	Refusal *Refusal `protobuf:"bytes,1,opt,name=refusal" json:"refusal,omitempty"`
 	Gaps    []*Gap   `protobuf:"bytes,2,rep,name=gaps" json:"gaps,omitempty"`
+
+	// This Set may not speak for the key now, as in ReadReply; gaps is empty.
+	Elsewhere bool `protobuf:"varint,3,opt,name=elsewhere" json:"elsewhere,omitempty"`
 }
 
 func (x *ReadGapsReply) Reset() { *x = ReadGapsReply{} }
@@ -849,6 +852,13 @@ func (x *ReadGapsReply) GetGaps() []*Gap {
 		return x.Gaps
 	}
 	return nil
+}
+
+func (x *ReadGapsReply) GetElsewhere() bool {
+	if x != nil {
+		return x.Elsewhere
+	}
+	return false
 }
 
 type Store interface {
