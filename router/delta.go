@@ -22,7 +22,7 @@ type SetDelta struct {
 	// Ranges that the Set owns; only in a Delta with the Set map.
 	Ranges []sets.Range
 	// Version of the Set's routes; 0 when the Delta says nothing of its owners,
-	// and then all fields below are zero.
+	// and then all fields below but Stores are zero.
 	Version uint64
 	// Since 0: Changes has every section, in order. Else it has at least all
 	// that changed after version Since.
@@ -90,6 +90,7 @@ func (t *Table) since(mapVersion uint64, known func(*SetRoutes) (version uint64,
 		}
 		if withMap {
 			part.Ranges = t.Map.Owned(s.Name)
+			part.Stores = s.Stores
 		}
 		if withMap || news {
 			d.Sets = append(d.Sets, part)

@@ -37,6 +37,9 @@ func (t *Table) Merge(d Delta) (*Table, error) {
 			if part, err = held.merge(&d.Sets[i]); err != nil {
 				return nil, err
 			}
+			if len(d.Spaces) > 0 && d.MapVersion == m.Version {
+				part = part.reachedAt(&d.Sets[i])
+			}
 		}
 		changed = changed || part != held
 		parts = append(parts, part)
@@ -116,6 +119,15 @@ func (r *SetRoutes) merge(d *SetDelta) (*SetRoutes, error) {
 		}
 	}
 	return next, nil
+}
+
+// reachedAt is r with what a message with the newest Set map says of where to ask
+// for the Set's owners. Whoever knows the owners has that from the Set itself.
+func (r *SetRoutes) reachedAt(d *SetDelta) *SetRoutes {
+	if r.Version > 0 || len(d.Stores) == 0 || slices.Equal(r.Stores, d.Stores) {
+		return r
+	}
+	return &SetRoutes{Name: r.Name, Stores: d.Stores}
 }
 
 func (d *SetDelta) validate() error {

@@ -267,3 +267,34 @@ func TestATableThatWasItselfMergedPassesTheChangeOn(t *testing.T) {
 		t.Fatalf("the change was lost: %v", err)
 	}
 }
+
+// A client that has heard of a Set only by the map learns from it where to ask
+// for owners; and what the Set itself said since is not taken back.
+func TestTheMapSaysWhereToAskForASetsOwners(t *testing.T) {
+	held := demo(t)
+	d := Delta{Cluster: "demo", ClusterID: "id-1", MapVersion: 2, Spaces: ids.DefaultSpaces(), Sets: []SetDelta{
+		{Name: "s1", Ranges: []sets.Range{{Space: 1, Last: 999}, sets.Whole(ids.DefaultSpaces()[1])}, Stores: []string{"old:1"}},
+		{Name: "s2", Ranges: []sets.Range{{Space: 1, Lo: 1000, Last: ids.DefaultMaxUID}}, Stores: []string{"st2:1"}},
+	}}
+	next, err := held.Merge(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := next.Set("s2").Stores; !slices.Equal(got, []string{"st2:1"}) {
+		t.Fatalf("stores of s2: %v", got)
+	}
+	if got, want := next.Set("s1").Stores, held.Set("s1").Stores; !slices.Equal(got, want) {
+		t.Fatalf("stores of s1, whose owners are known: %v, want %v", got, want)
+	}
+	again, err := FromDelta(next.Whole())
+	if err != nil || !reflect.DeepEqual(again.Whole(), next.Whole()) {
+		t.Fatalf("passed on: %+v, %v", again, err)
+	}
+	if loaded, err := Decode(Encode(next)); err != nil || !reflect.DeepEqual(loaded.Whole(), next.Whole()) {
+		t.Fatalf("saved and loaded: %+v, %v", loaded, err)
+	}
+	asked, _ := next.SinceOf("s1", 0, 0)
+	if far, err := FromDelta(asked); err != nil || far.Set("s2").Version != 0 || !slices.Equal(far.Set("s2").Stores, []string{"st2:1"}) {
+		t.Fatalf("to one who asked for s1: %+v, %v", far, err)
+	}
+}

@@ -45,7 +45,8 @@ type SetRoutes struct {
 	Sections []Section
 	// Nodes are sorted by session, and include every section's owner.
 	Nodes []Node
-	// Stores are the client addresses of the Set's StoreSvrs.
+	// Stores are the client addresses of the Set's StoreSvrs. Those of a Set with
+	// unknown owners come with the Set map: they know the owners.
 	Stores []string
 }
 

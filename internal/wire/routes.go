@@ -118,11 +118,12 @@ func parseSet(pb *seqpb.SetRoutes) (router.SetDelta, error) {
 		return none, err
 	}
 	if s.Version == 0 {
-		if pb.Since != 0 || len(pb.Nodes)+len(pb.Section)+len(pb.Owner)+len(pb.Epoch)+len(pb.Stores) > 0 {
+		if pb.Since != 0 || len(pb.Nodes)+len(pb.Section)+len(pb.Owner)+len(pb.Epoch) > 0 {
 			return none, malformed("version", "set %q has owners without one", pb.Name)
 		}
 		s.SectionCount = 0
-		return s, nil
+		s.Stores, err = parseStores(pb)
+		return s, err
 	}
 	if s.Changes, err = parseChanges(pb); err != nil {
 		return none, err
@@ -130,14 +131,15 @@ func parseSet(pb *seqpb.SetRoutes) (router.SetDelta, error) {
 	if s.Nodes, err = parseNodes(pb); err != nil {
 		return none, err
 	}
+	s.Stores, err = parseStores(pb)
+	return s, err
+}
+
+func parseStores(pb *seqpb.SetRoutes) ([]string, error) {
 	if len(pb.Stores) > storesMax {
-		return none, malformed("stores", "set %q has %d, at most %d are read", pb.Name, len(pb.Stores), storesMax)
+		return nil, malformed("stores", "set %q has %d, at most %d are read", pb.Name, len(pb.Stores), storesMax)
 	}
-	if err := texts("stores", pb.Stores...); err != nil {
-		return none, err
-	}
-	s.Stores = pb.Stores
-	return s, nil
+	return pb.Stores, texts("stores", pb.Stores...)
 }
 
 func parseRanges(pb *seqpb.SetRoutes) ([]sets.Range, error) {

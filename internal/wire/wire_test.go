@@ -89,7 +89,7 @@ func TestDeltaCrossesTheWire(t *testing.T) {
 
 func TestASetWithUnknownOwnersCrossesTheWire(t *testing.T) {
 	spaces := ids.DefaultSpaces()
-	want, err := router.New("demo", "id-1", spaces, sets.Single("s1", spaces))
+	want, err := router.New("demo", "id-1", spaces, sets.Single("s1", spaces), &router.SetRoutes{Name: "s1", Stores: []string{"st:1"}})
 	if err != nil {
 		t.Fatal(err)
 	}
