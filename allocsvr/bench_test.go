@@ -12,6 +12,7 @@ import (
 	"github.com/seqsvr/seqsvr/allocsvr/arena"
 	"github.com/seqsvr/seqsvr/allocsvr/storetest"
 	"github.com/seqsvr/seqsvr/internal/clock"
+	"github.com/seqsvr/seqsvr/internal/ids"
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
 )
 
@@ -79,5 +80,41 @@ func TestAllocOneDoesNotAllocate(t *testing.T) {
 		}
 	}); n != 0 {
 		t.Fatalf("%v allocations a call", n)
+	}
+}
+
+func TestAllocEachDoesNotAllocate(t *testing.T) {
+	s := warmServer(t, 64)
+	asks := make([]Ask, 64)
+	for i := range asks {
+		asks[i] = Ask{Key: uid(uint64(i)), N: 1}
+	}
+	if n := testing.AllocsPerRun(1000, func() {
+		s.AllocEach(context.Background(), asks, time.Second)
+		for i := range asks {
+			if asks[i].Err != nil {
+				t.Fatal(asks[i].Err)
+			}
+		}
+	}); n != 0 {
+		t.Fatalf("%v allocations a call", n)
+	}
+}
+
+func TestAllocEachAnswersEachAskByItself(t *testing.T) {
+	s := warmServer(t, 1)
+	asks := []Ask{{Key: uid(0), N: 2}, {Key: uid(0), N: 0}, {Key: uid(7), N: 1}, {Key: uid(0), N: 3}, {Key: ids.Key{Space: 99}, N: 1}}
+	s.AllocEach(context.Background(), asks, time.Second)
+	for i, want := range []ids.Seq{2, 0, 1, 4, 0} {
+		if a := asks[i]; a.First != want || (want == 0) != (a.Err != nil) {
+			t.Errorf("ask %d: %+v, want first %d", i, a, want)
+		}
+	}
+	reads := []Read{{Key: uid(0)}, {Key: uid(7)}, {Key: uid(8)}}
+	s.CurrentEach(context.Background(), reads, time.Second)
+	for i, want := range []ids.Seq{6, 1, 0} {
+		if reads[i].Err != nil || reads[i].Value != want {
+			t.Errorf("read %d: %+v, want %d", i, reads[i], want)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package allocsvr
 
 import (
 	"context"
+	"time"
 
 	"github.com/seqsvr/seqsvr/internal/ids"
 	"github.com/seqsvr/seqsvr/internal/wire"
@@ -67,6 +68,98 @@ func (s *Server) AllocOne(ctx context.Context, key ids.Key, n uint32, requestID 
 		return Result{}, o.fail
 	}
 	return Result{First: o.first, Count: n, HoleFrom: o.holeFrom, HoleTo: o.holeTo, Replayed: o.replayed}, nil
+}
+
+// Ask is one key of AllocEach: Key and N ask, Result and Err answer.
+type Ask struct {
+	Key ids.Key
+	N   uint32
+	Result
+	// Err is as of AllocOne.
+	Err error
+}
+
+// AllocEach answers every ask, for callers in this process. A key that is asked
+// for twice gets its numbers in the order of the asks. Those that have to wait
+// do so together, at most for wait. Warm keys cost no allocation.
+func (s *Server) AllocEach(ctx context.Context, asks []Ask, wait time.Duration) {
+	w, err := s.present()
+	if err == nil && len(asks) > s.cfg.MaxBatchKeys {
+		err = invalid("%d keys in one request, at most %d are taken: split it", len(asks), s.cfg.MaxBatchKeys)
+	}
+	if err != nil {
+		for i := range asks {
+			asks[i].Result, asks[i].Err = Result{}, err
+		}
+		return
+	}
+	b := newBatch(len(asks))
+	defer b.recycle()
+	n := 0
+	for i := range asks {
+		a := &asks[i]
+		a.Result, a.Err = Result{}, nil
+		switch {
+		case a.N == 0 || a.N > s.cfg.MaxN:
+			a.Err = invalid("count %d is outside [1, %d]", a.N, s.cfg.MaxN)
+		case !w.knows(a.Key):
+			a.Err = invalid("there is no space %d", a.Key.Space)
+		default:
+			b.asks[n] = ask{key: a.Key, n: a.N}
+			n++
+		}
+	}
+	s.allocate(ctx, w, b.asks[:n], b.out[:n], min(wait, s.cfg.MaxWait))
+	n = 0
+	for i := range asks {
+		a := &asks[i]
+		if a.Err != nil {
+			continue
+		}
+		if o := &b.out[n]; o.fail != nil {
+			a.Err = o.fail
+		} else {
+			a.Result = Result{First: o.first, Count: a.N, HoleFrom: o.holeFrom, HoleTo: o.holeTo}
+		}
+		n++
+	}
+}
+
+// Read is one key of CurrentEach: Key asks, Value and Err answer.
+type Read struct {
+	Key   ids.Key
+	Value ids.Seq
+	Err   error
+}
+
+// CurrentEach reads the last number issued of each key; see AllocEach.
+func (s *Server) CurrentEach(ctx context.Context, reads []Read, wait time.Duration) {
+	w, err := s.present()
+	if err == nil && len(reads) > s.cfg.MaxBatchKeys {
+		err = invalid("%d keys in one request, at most %d are taken: split it", len(reads), s.cfg.MaxBatchKeys)
+	}
+	for i := range reads {
+		if err == nil && !w.knows(reads[i].Key) {
+			err = invalid("there is no space %d", reads[i].Key.Space)
+		}
+	}
+	if err != nil {
+		for i := range reads {
+			reads[i].Value, reads[i].Err = 0, err
+		}
+		return
+	}
+	rs := make([]reading, len(reads))
+	for i := range reads {
+		rs[i].key = reads[i].Key
+	}
+	s.current(ctx, w, rs, min(wait, s.cfg.MaxWait))
+	for i := range reads {
+		reads[i].Value, reads[i].Err = rs[i].value, nil
+		if rs[i].fail != nil {
+			reads[i].Value, reads[i].Err = 0, rs[i].fail
+		}
+	}
 }
 
 // CurrentOne reads the last number issued of one key; see AllocOne for errors.

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/seqsvr/seqsvr/allocsvr"
 	"github.com/seqsvr/seqsvr/internal/ids"
 	"github.com/seqsvr/seqsvr/internal/wire"
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
@@ -20,25 +21,27 @@ type command struct {
 	least, most int
 	// open ones need no password.
 	open bool
+	// joins: it adds to the run, and its reply comes with that.
+	joins bool
 }
 
 var commands map[string]command
 
 func init() {
 	commands = map[string]command{
-		"INCR":    {func(c *conn, a [][]byte) { c.alloc(a[0], 1) }, 1, 1, false},
-		"INCRBY":  {(*conn).incrBy, 2, 2, false},
-		"GET":     {(*conn).get, 1, 1, false},
-		"MGET":    {(*conn).mget, 1, -1, false},
-		"PING":    {(*conn).ping, 0, 1, false},
-		"ECHO":    {func(c *conn, a [][]byte) { c.w.WriteBulk(a[0]) }, 1, 1, false},
-		"INFO":    {(*conn).info, 0, -1, false},
-		"COMMAND": {(*conn).command, 0, -1, false},
-		"SELECT":  {(*conn).selectSpace, 1, 1, false},
-		"CLIENT":  {(*conn).client, 1, -1, false},
-		"HELLO":   {(*conn).hello, 0, -1, true},
-		"AUTH":    {(*conn).auth, 1, 2, true},
-		"QUIT":    {nil, 0, -1, true},
+		"INCR":    {func(c *conn, a [][]byte) { c.alloc(a[0], 1) }, 1, 1, false, true},
+		"INCRBY":  {(*conn).incrBy, 2, 2, false, true},
+		"GET":     {(*conn).get, 1, 1, false, false},
+		"MGET":    {(*conn).mget, 1, -1, false, false},
+		"PING":    {(*conn).ping, 0, 1, false, false},
+		"ECHO":    {func(c *conn, a [][]byte) { c.w.WriteBulk(a[0]) }, 1, 1, false, false},
+		"INFO":    {(*conn).info, 0, -1, false, false},
+		"COMMAND": {(*conn).command, 0, -1, false, false},
+		"SELECT":  {(*conn).selectSpace, 1, 1, false, false},
+		"CLIENT":  {(*conn).client, 1, -1, false, false},
+		"HELLO":   {(*conn).hello, 0, -1, true, false},
+		"AUTH":    {(*conn).auth, 1, 2, true, false},
+		"QUIT":    {nil, 0, -1, true, false},
 	}
 }
 
@@ -57,20 +60,29 @@ func (c *conn) do(args [][]byte) bool {
 	}
 	cmd, ok := commands[string(name)]
 	args, given := args[1:], args[0]
+	if !cmd.joins {
+		c.settle()
+	}
 	switch {
 	case !ok:
 		c.w.WriteError(fmt.Sprintf("ERR unknown command '%s'", printable(given)))
 	case len(args) < cmd.least || cmd.most >= 0 && len(args) > cmd.most:
-		c.w.WriteError(fmt.Sprintf("ERR wrong number of arguments for '%s' command", strings.ToLower(string(name))))
+		c.refuse(fmt.Sprintf("ERR wrong number of arguments for '%s' command", strings.ToLower(string(name))))
 	case cmd.run == nil:
 		c.w.WriteString("OK")
 		return false
 	case !c.authed && !cmd.open:
-		c.w.WriteError("NOAUTH Authentication required.")
+		c.refuse("NOAUTH Authentication required.")
 	default:
 		cmd.run(c, args)
 	}
 	return true
+}
+
+// refuse answers a command that may have allocations before it.
+func (c *conn) refuse(reason string) {
+	c.settle()
+	c.w.WriteError(reason)
 }
 
 // printable keeps a client's bytes from breaking a reply or a terminal.
@@ -89,19 +101,20 @@ func (c *conn) ping(a [][]byte) {
 	c.w.WriteString("PONG")
 }
 
-// key finds the space and the key that a text stands for.
-func (c *conn) key(text []byte) (ids.Space, ids.Key, error) {
+// key finds the key that a text stands for.
+func (c *conn) key(text []byte) (ids.Key, error) {
 	spaces := c.s.cfg.Spaces()
 	if c.space >= len(spaces) {
-		return ids.Space{}, ids.Key{}, wire.Refusef(seqpb.Code_CODE_NOT_READY, "the cluster's spaces are not known yet")
+		return ids.Key{}, wire.Refusef(seqpb.Code_CODE_NOT_READY, "the cluster's spaces are not known yet")
 	}
 	space := spaces[c.space]
-	k, err := space.Parse(string(text))
-	return space, k, err
-}
-
-func (c *conn) callContext() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(c.s.ctx, c.s.cfg.CallTimeout)
+	if space.Kind == ids.KindName {
+		return space.NameKey(string(text))
+	}
+	if uid, err := length(text); err == nil {
+		return space.UID(uint64(uid))
+	}
+	return space.Parse(string(text))
 }
 
 // elsewhere reports whether a failure of the node here may be none at the
@@ -116,77 +129,84 @@ func elsewhere(err error) bool {
 }
 
 func (c *conn) alloc(text []byte, n uint32) {
-	space, key, err := c.key(text)
+	key, err := c.key(text)
 	if err != nil {
+		c.settle()
 		c.fail(err)
 		return
 	}
-	ctx, cancel := c.callContext()
-	defer cancel()
-	r, err := c.s.cfg.Local.AllocOne(ctx, key, n, nil)
-	if err == nil {
-		c.w.WriteInt64(int64(r.First) + int64(r.Count) - 1)
-		return
+	c.run.add(key, n, text)
+	if len(c.run.asks) == runMax {
+		c.settle()
 	}
-	if !elsewhere(err) {
-		c.fail(err)
-		return
-	}
-	last, err := c.s.cfg.Forward.Alloc(ctx, space.Name, string(text), n)
-	if err != nil {
-		c.fail(err)
-		return
-	}
-	c.w.WriteInt64(last)
 }
 
 func (c *conn) incrBy(a [][]byte) {
 	n, err := strconv.ParseInt(string(a[1]), 10, 64)
 	switch {
 	case err != nil:
-		c.w.WriteError("ERR value is not an integer or out of range")
+		c.refuse("ERR value is not an integer or out of range")
 	case n < 1:
-		c.w.WriteError("ERR increment must be 1 or more: numbers are never taken back")
+		c.refuse("ERR increment must be 1 or more: numbers are never taken back")
 	case n > math.MaxUint32:
-		c.w.WriteError("ERR increment is too large: ask for fewer numbers at once")
+		c.refuse("ERR increment is too large: ask for fewer numbers at once")
 	default:
 		c.alloc(a[0], uint32(n))
 	}
 }
 
-func (c *conn) current(text []byte) (int64, error) {
-	space, key, err := c.key(text)
-	if err != nil {
-		return 0, err
+// current reads keys, wherever they are; the first error counts for all.
+func (c *conn) current(texts [][]byte) ([]int64, error) {
+	reads := make([]allocsvr.Read, len(texts))
+	for i, text := range texts {
+		key, err := c.key(text)
+		if err != nil {
+			return nil, err
+		}
+		reads[i].Key = key
 	}
-	ctx, cancel := c.callContext()
-	defer cancel()
-	v, err := c.s.cfg.Local.CurrentOne(ctx, key)
-	if err == nil || !elsewhere(err) {
-		return int64(v), err
+	c.s.cfg.Local.CurrentEach(c.s.ctx, reads, c.s.cfg.CallTimeout)
+	values := make([]int64, len(reads))
+	var away []int
+	var calls []Call
+	for i, r := range reads {
+		switch {
+		case r.Err == nil:
+			values[i] = int64(r.Value)
+		case elsewhere(r.Err):
+			away = append(away, i)
+			calls = append(calls, Call{Key: string(texts[i]), N: 1})
+		default:
+			return nil, r.Err
+		}
 	}
-	return c.s.cfg.Forward.Current(ctx, space.Name, string(text))
+	if len(calls) > 0 {
+		c.forward(c.s.cfg.Forward.Current, calls)
+	}
+	for j, call := range calls {
+		if call.Err != nil {
+			return nil, call.Err
+		}
+		values[away[j]] = call.Value
+	}
+	return values, nil
 }
 
 func (c *conn) get(a [][]byte) {
-	v, err := c.current(a[0])
+	v, err := c.current(a)
 	if err != nil {
 		c.fail(err)
 		return
 	}
-	c.value(v)
+	c.value(v[0])
 }
 
 // mget answers all or an error: a reply cannot hold both.
 func (c *conn) mget(a [][]byte) {
-	values := make([]int64, len(a))
-	for i, text := range a {
-		v, err := c.current(text)
-		if err != nil {
-			c.fail(err)
-			return
-		}
-		values[i] = v
+	values, err := c.current(a)
+	if err != nil {
+		c.fail(err)
+		return
 	}
 	c.w.WriteArray(len(values))
 	for _, v := range values {

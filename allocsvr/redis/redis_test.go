@@ -33,11 +33,23 @@ type counters struct {
 	last    map[ids.Key]ids.Seq
 	entered chan struct{}
 	block   chan struct{}
+	runs    []int // how many came in one go
 }
 
 func (l *counters) owns(k ids.Key) bool { return k.Space != 1 || k.Hi < 1000 }
 
-func (l *counters) AllocOne(ctx context.Context, k ids.Key, n uint32, _ *[16]byte) (allocsvr.Result, error) {
+func (l *counters) AllocEach(ctx context.Context, asks []allocsvr.Ask, wait time.Duration) {
+	l.mu.Lock()
+	l.runs = append(l.runs, len(asks))
+	l.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	for i := range asks {
+		asks[i].Result, asks[i].Err = l.one(ctx, asks[i].Key, asks[i].N)
+	}
+}
+
+func (l *counters) one(ctx context.Context, k ids.Key, n uint32) (allocsvr.Result, error) {
 	switch {
 	case k.Space == 1 && k.Hi == 666:
 		return allocsvr.Result{}, wire.Refusef(seqpb.Code_CODE_BUSY, "too many\r\n+requests")
@@ -60,26 +72,35 @@ func (l *counters) AllocOne(ctx context.Context, k ids.Key, n uint32, _ *[16]byt
 	return allocsvr.Result{First: first, Count: n}, nil
 }
 
-func (l *counters) CurrentOne(_ context.Context, k ids.Key) (ids.Seq, error) {
-	if !l.owns(k) {
-		return 0, wire.Refusef(seqpb.Code_CODE_NOT_OWNER, "not here")
-	}
+func (l *counters) CurrentEach(_ context.Context, reads []allocsvr.Read, _ time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.last[k], nil
+	for i := range reads {
+		r := &reads[i]
+		if !l.owns(r.Key) {
+			r.Err = wire.Refusef(seqpb.Code_CODE_NOT_OWNER, "not here")
+			continue
+		}
+		r.Value = l.last[r.Key]
+	}
 }
 
 type elsewhereForward struct{}
 
-func (elsewhereForward) Alloc(_ context.Context, space, key string, n uint32) (int64, error) {
-	if key == "4294967295" {
-		return 0, wire.Refusef(seqpb.Code_CODE_UNAVAILABLE, "no owner")
+func (elsewhereForward) Alloc(_ context.Context, _ string, calls []Call) {
+	for i := range calls {
+		if c := &calls[i]; c.Key == "4294967295" {
+			c.Err = wire.Refusef(seqpb.Code_CODE_UNAVAILABLE, "no owner")
+		} else {
+			c.Value = 1_000_000 + int64(c.N)
+		}
 	}
-	return 1_000_000 + int64(n), nil
 }
 
-func (elsewhereForward) Current(context.Context, string, string) (int64, error) {
-	return 77, nil
+func (elsewhereForward) Current(_ context.Context, _ string, calls []Call) {
+	for i := range calls {
+		calls[i].Value = 77
+	}
 }
 
 func start(t *testing.T, cfg Config) (*Server, *counters) {
@@ -240,6 +261,34 @@ func TestPipelinesAreAnsweredInOrder(t *testing.T) {
 		if cmd.Val() != int64(i+1) {
 			t.Fatalf("reply %d is %d", i, cmd.Val())
 		}
+	}
+}
+
+// All kinds of commands in one packet: each reply belongs to its command.
+func TestAMixedPipelineIsAnsweredInOrder(t *testing.T) {
+	s, l := start(t, Config{})
+	c := raw(t, s)
+	_, _ = io.WriteString(c, "INCR 1\r\nINCR 5000\r\nINCR x\r\nINCR 1\r\nGET 1\r\nMGET 1 5000 2\r\nINCRBY 1 10\r\nINCRBY 1 0\r\n"+
+		"INCR 4294967295\r\nINCR 2\r\nFOO\r\nINCR 1 2\r\nINCR 1\r\nSELECT 1\r\nINCR 1\r\nINCR 1\r\nquit\r\n")
+	got, err := io.ReadAll(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		":1", ":1000001", "-ERR invalid key", ":2", "$1", "2", "*3", "$1", "2", "$2", "77", "$-1", ":12", "-ERR increment must",
+		"-TRYAGAIN", ":1", "-ERR unknown", "-ERR wrong number", ":13", "+OK", ":1", ":2", "+OK",
+	}
+	lines := strings.Split(strings.TrimSuffix(string(got), "\r\n"), "\r\n")
+	if len(lines) != len(want) {
+		t.Fatalf("%d lines, want %d: %q", len(lines), len(want), lines)
+	}
+	for i := range want {
+		if !strings.HasPrefix(lines[i], want[i]) {
+			t.Errorf("line %d is %q, want %q", i, lines[i], want[i])
+		}
+	}
+	if fmt.Sprint(l.runs) != "[2 1 1 2 1 2]" {
+		t.Errorf("allocations were made in runs of %v", l.runs)
 	}
 }
 

@@ -6,9 +6,9 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/tidwall/redcon"
 	"go.uber.org/zap"
 
 	"github.com/seqsvr/seqsvr/allocsvr"
@@ -17,15 +17,24 @@ import (
 
 // Local is the AllocSvr of this process.
 type Local interface {
-	AllocOne(ctx context.Context, key ids.Key, n uint32, requestID *[16]byte) (allocsvr.Result, error)
-	CurrentOne(ctx context.Context, key ids.Key) (ids.Seq, error)
+	AllocEach(ctx context.Context, asks []allocsvr.Ask, wait time.Duration)
+	CurrentEach(ctx context.Context, reads []allocsvr.Read, wait time.Duration)
 }
 
 // Forward reaches the owner of any key, wherever it is.
 type Forward interface {
-	// Alloc answers the last of n consecutive numbers.
-	Alloc(ctx context.Context, space, key string, n uint32) (int64, error)
-	Current(ctx context.Context, space, key string) (int64, error)
+	// Alloc answers the last of N consecutive numbers of each key, those of one
+	// key in the order of the calls.
+	Alloc(ctx context.Context, space string, calls []Call)
+	Current(ctx context.Context, space string, calls []Call)
+}
+
+// Call is one key of a forwarded command: Key and N ask, Value and Err answer.
+type Call struct {
+	Key   string
+	N     uint32
+	Value int64
+	Err   error
 }
 
 // Config of a Server.
@@ -55,9 +64,10 @@ type Server struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	mu       sync.Mutex
-	stopping bool
-	conns    map[*conn]bool // true while it waits for a command
+	stopping atomic.Bool
+
+	mu    sync.Mutex
+	conns map[*conn]struct{}
 }
 
 // Serve serves on ln, which it owns from now on.
@@ -74,7 +84,7 @@ func Serve(ln net.Listener, cfg Config) *Server {
 	if cfg.Logger == nil {
 		cfg.Logger = zap.NewNop()
 	}
-	s := &Server{cfg: cfg, ln: ln, conns: map[*conn]bool{}}
+	s := &Server{cfg: cfg, ln: ln, conns: map[*conn]struct{}{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.wg.Go(s.accept)
 	return s
@@ -86,10 +96,10 @@ func (s *Server) Addr() net.Addr { return s.ln.Addr() }
 // Stop takes no new commands and waits for those under way until ctx ends.
 func (s *Server) Stop(ctx context.Context) error {
 	s.mu.Lock()
-	s.stopping = true
+	s.stopping.Store(true)
 	s.ln.Close()
-	for c, idle := range s.conns {
-		if idle {
+	for c := range s.conns {
+		if c.state.CompareAndSwap(idle, ended) {
 			c.Close()
 		}
 	}
@@ -129,91 +139,18 @@ func (s *Server) accept() {
 			}
 			continue
 		}
-		c := &conn{Conn: nc, s: s, r: newReader(nc), w: redcon.NewWriter(nc), authed: s.cfg.Password == "", resp: 2}
+		c := newConn(nc, s)
 		s.mu.Lock()
 		switch {
-		case s.stopping:
+		case s.stopping.Load():
 			nc.Close()
 		case len(s.conns) >= s.cfg.MaxConns:
 			_, _ = io.WriteString(nc, "-ERR max number of clients reached\r\n")
 			nc.Close()
 		default:
-			s.conns[c] = true
+			s.conns[c] = struct{}{}
 			s.wg.Go(c.serve)
 		}
 		s.mu.Unlock()
 	}
-}
-
-// setIdle says whether c waits for a command; false when it must end instead.
-func (s *Server) setIdle(c *conn, idle bool) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.conns[c] = idle
-	return !s.stopping
-}
-
-// conn is one client.
-type conn struct {
-	net.Conn
-	s      *Server
-	r      *reader
-	w      *redcon.Writer
-	authed bool
-	resp   int // 2 or 3
-	space  int // index among the spaces
-	name   string
-}
-
-func (c *conn) serve() {
-	defer func() {
-		c.Close()
-		c.s.mu.Lock()
-		delete(c.s.conns, c)
-		c.s.mu.Unlock()
-	}()
-	for {
-		if !c.r.buffered() {
-			if err := c.flush(); err != nil {
-				return
-			}
-			if !c.s.setIdle(c, true) {
-				return
-			}
-			_ = c.SetReadDeadline(time.Time{})
-			if _, err := c.r.br.Peek(1); err != nil {
-				return
-			}
-			if !c.s.setIdle(c, false) {
-				return
-			}
-			_ = c.SetReadDeadline(time.Now().Add(c.s.cfg.MaxWait))
-		}
-		args, err := c.r.command()
-		if err != nil {
-			var pe *protocolError
-			if errors.As(err, &pe) {
-				c.w.WriteError("ERR " + pe.Error())
-				_ = c.flush()
-			}
-			return
-		}
-		if len(args) > 0 && !c.do(args) {
-			_ = c.flush()
-			return
-		}
-		if len(c.w.Buffer()) > 64<<10 {
-			if err := c.flush(); err != nil {
-				return
-			}
-		}
-	}
-}
-
-func (c *conn) flush() error {
-	if len(c.w.Buffer()) == 0 {
-		return nil
-	}
-	_ = c.SetWriteDeadline(time.Now().Add(c.s.cfg.MaxWait))
-	return c.w.Flush()
 }

@@ -14,8 +14,13 @@ import (
 
 // warm starts a cluster with one AllocSvr, and dials it; the first uids have numbers.
 func warm(b testing.TB, uids int) *client.Client {
+	sdk, _ := warmCluster(b, uids)
+	return sdk
+}
+
+func warmCluster(b testing.TB, uids int) (*client.Client, *Cluster) {
 	b.Helper()
-	c, err := Start(Options{Dir: b.TempDir(), Allocs: 1, StopLinger: time.Millisecond})
+	c, err := Start(Options{Dir: b.TempDir(), Allocs: 1, StopLinger: time.Millisecond, Redis: "127.0.0.1:0"})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -37,7 +42,7 @@ func warm(b testing.TB, uids int) *client.Client {
 	if _, err := sdk.AllocMany(ctx, reqs); err != nil {
 		b.Fatal(err)
 	}
-	return sdk
+	return sdk, c
 }
 
 func BenchmarkSDK(b *testing.B) {

@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/seqsvr/seqsvr/allocsvr/redis"
 	"github.com/seqsvr/seqsvr/client"
 	"github.com/seqsvr/seqsvr/internal/wire"
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
@@ -52,29 +53,49 @@ func (f *forward) client(ctx context.Context) (*client.Client, error) {
 }
 
 // Alloc implements redis.Forward.
-func (f *forward) Alloc(ctx context.Context, space, key string, n uint32) (int64, error) {
+func (f *forward) Alloc(ctx context.Context, space string, calls []redis.Call) {
 	c, err := f.client(ctx)
-	if err != nil {
-		return 0, err
+	var results []client.Result
+	if err == nil {
+		reqs := make([]client.Request, len(calls))
+		for i, k := range calls {
+			reqs[i] = client.Request{Key: client.In(space, k.Key), N: int64(k.N)}
+		}
+		results, err = c.AllocMany(ctx, reqs)
 	}
-	r, err := c.AllocN(ctx, client.In(space, key), int64(n))
-	if err != nil {
-		return 0, coded(err)
+	for i := range calls {
+		switch {
+		case len(results) != len(calls):
+			calls[i].Err = coded(err)
+		case results[i].Err != nil:
+			calls[i].Err = coded(results[i].Err)
+		default:
+			calls[i].Value = results[i].Last()
+		}
 	}
-	return r.Last(), nil
 }
 
 // Current implements redis.Forward.
-func (f *forward) Current(ctx context.Context, space, key string) (int64, error) {
+func (f *forward) Current(ctx context.Context, space string, calls []redis.Call) {
 	c, err := f.client(ctx)
-	if err != nil {
-		return 0, err
+	var readings []client.Reading
+	if err == nil {
+		keys := make([]client.Key, len(calls))
+		for i, k := range calls {
+			keys[i] = client.In(space, k.Key)
+		}
+		readings, err = c.CurrentMany(ctx, keys)
 	}
-	v, err := c.Current(ctx, client.In(space, key))
-	if err != nil {
-		return 0, coded(err)
+	for i := range calls {
+		switch {
+		case len(readings) != len(calls):
+			calls[i].Err = coded(err)
+		case readings[i].Err != nil:
+			calls[i].Err = coded(readings[i].Err)
+		default:
+			calls[i].Value = readings[i].Current
+		}
 	}
-	return v, nil
 }
 
 func (f *forward) close() {
