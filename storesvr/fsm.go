@@ -177,14 +177,14 @@ func (f *fsm) noteLost() {
 	}
 }
 
-// metaMayChange: all commands but batches without a release.
+// metaMayChange: all commands but batches without a release or a vacation.
 func metaMayChange(c state.Command) bool {
 	b, ok := c.(state.Batch)
 	if !ok {
 		return true
 	}
 	for i := range b.Ops {
-		if b.Ops[i].Kind == state.OpRelease {
+		if k := b.Ops[i].Kind; k == state.OpRelease || k == state.OpVacate {
 			return true
 		}
 	}

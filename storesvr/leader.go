@@ -161,7 +161,7 @@ func (l *leadership) prepare() bool {
 	}
 	var todo []state.Command
 	if !founded {
-		g := state.Genesis{Cluster: n.cfg.Cluster, ClusterID: n.cfg.ClusterID, Set: n.cfg.Set, Sections: n.cfg.Sections, Spaces: n.cfg.Spaces}
+		g := state.Genesis{Cluster: n.cfg.Cluster, ClusterID: n.cfg.ClusterID, Set: n.cfg.Set, Sections: n.cfg.Sections, Spaces: n.cfg.Spaces}.OwningAll()
 		if g.ClusterID == "" {
 			g.ClusterID = uuid.NewString()
 		}

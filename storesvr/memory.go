@@ -90,6 +90,13 @@ func (m *memoryKeys) PutGaps(k ids.Key, g []state.Gap) {
 	m.withGaps[k] = true
 }
 
+func (m *memoryKeys) Delete(k ids.Key) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.keys.Delete(k)
+	delete(m.withGaps, k)
+}
+
 // Load forgets everything, as a crash does.
 func (m *memoryKeys) Load() (uint64, *state.Meta, error) {
 	m.mu.Lock()

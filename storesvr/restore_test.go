@@ -35,7 +35,7 @@ func testFSM(identity IdentityStore) (f *fsm, failures *[]error) {
 func founded(t *testing.T, applied uint64) []byte {
 	t.Helper()
 	st := state.New(newMemoryKeys())
-	st.Apply(1, state.Genesis{Cluster: "c", ClusterID: "id", Set: "s1", Sections: 4, Spaces: ids.DefaultSpaces()})
+	st.Apply(1, state.Genesis{Cluster: "c", ClusterID: "id", Set: "s1", Sections: 4, Spaces: ids.DefaultSpaces()}.OwningAll())
 	st.Keys.Put(uid(1), state.Record{Floor: 7, Bound: 7})
 	v, err := st.Keys.(*memoryKeys).Snapshot(applied, &st.Meta)
 	if err != nil {

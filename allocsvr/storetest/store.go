@@ -68,7 +68,7 @@ func New(cfg Config) *Store {
 	}
 	s.state.Bugs = cfg.Bugs
 	s.ctx, s.stop = context.WithCancel(context.Background())
-	s.apply(state.Genesis{Cluster: "test", ClusterID: ClusterID, Set: "s1", Sections: cfg.Sections, Spaces: cfg.Spaces})
+	s.apply(state.Genesis{Cluster: "test", ClusterID: ClusterID, Set: "s1", Sections: cfg.Sections, Spaces: cfg.Spaces}.OwningAll())
 	s.wg.Go(s.expireLoop)
 	return s
 }

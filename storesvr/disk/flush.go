@@ -81,13 +81,18 @@ func (s *Store) flush(g *generation) {
 
 // writeGeneration puts keys in order, so that neighbours share a page.
 func writeGeneration(tx *bbolt.Tx, g *generation) error {
-	records := tx.Bucket(bucketRecords)
+	records, gaps := tx.Bucket(bucketRecords), tx.Bucket(bucketGaps)
+	for _, k := range slices.SortedFunc(maps.Keys(g.deleted), ids.Key.Compare) {
+		key := appendKey(make([]byte, 0, keyBytes), k)
+		if err := errors.Join(records.Delete(key), gaps.Delete(key)); err != nil {
+			return err
+		}
+	}
 	for _, k := range slices.SortedFunc(maps.Keys(g.records), ids.Key.Compare) {
 		if err := putRecord(records, k, g.records[k]); err != nil {
 			return err
 		}
 	}
-	gaps := tx.Bucket(bucketGaps)
 	for _, k := range slices.SortedFunc(maps.Keys(g.gaps), ids.Key.Compare) {
 		if err := putGaps(gaps, k, g.gaps[k]); err != nil {
 			return err

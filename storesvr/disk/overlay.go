@@ -13,6 +13,9 @@ import (
 type generation struct {
 	records map[ids.Key]state.Record
 	gaps    map[ids.Key][]state.Gap
+	// deleted keys: what older generations and the file have of them is gone;
+	// records and gaps may have something newer.
+	deleted map[ids.Key]struct{}
 	// head is encodeHead at the freeze; records and gaps are all changes up to its index.
 	head []byte
 	// view, if set, is given a read transaction of the file as this generation left
@@ -26,7 +29,7 @@ type viewResult struct {
 }
 
 func newGeneration() *generation {
-	return &generation{records: map[ids.Key]state.Record{}, gaps: map[ids.Key][]state.Gap{}}
+	return &generation{records: map[ids.Key]state.Record{}, gaps: map[ids.Key][]state.Gap{}, deleted: map[ids.Key]struct{}{}}
 }
 
 // answer gives the view, once. Store.mu is held.
@@ -37,4 +40,4 @@ func (g *generation) answer(r viewResult) {
 	}
 }
 
-func (g *generation) dirty() int { return len(g.records) + len(g.gaps) }
+func (g *generation) dirty() int { return len(g.records) + len(g.gaps) + len(g.deleted) }

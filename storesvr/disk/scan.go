@@ -7,6 +7,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/seqsvr/seqsvr/internal/ids"
+	"github.com/seqsvr/seqsvr/sets"
 	"github.com/seqsvr/seqsvr/storesvr/state"
 )
 
@@ -18,7 +19,9 @@ type KeyRecord struct {
 
 // Filter says which records a scan wants.
 type Filter struct {
-	// Sections that the Set has, and those of interest.
+	// Within, if set, is the range that they are of; it is walked over alone.
+	Within *sets.Range
+	// Sections that the Set has, and those of interest; nil Of: all.
 	Sections uint32
 	Of       map[ids.Section]bool
 	// Match, if set, must want the record too.
@@ -27,8 +30,27 @@ type Filter struct {
 
 // Wants tells whether the record is of interest.
 func (f *Filter) Wants(k ids.Key, r state.Record) bool {
-	sec := k.Section(f.Sections)
-	return f.Of[sec] && (f.Match == nil || f.Match(sec, r))
+	return f.covers(k) && (f.Match == nil || f.Match(k.Section(f.Sections), r))
+}
+
+// covers tells whether records of the key may be of interest.
+func (f *Filter) covers(k ids.Key) bool {
+	return (f.Within == nil || f.Within.Contains(k.Space, k.Position())) && (f.Of == nil || f.Of[k.Section(f.Sections)])
+}
+
+// first is where a scan that goes on after a key looks first.
+func (f *Filter) first(after ids.Key) ids.Key {
+	if f.Within != nil {
+		if lo := (ids.Key{Space: f.Within.Space, Hi: uint64(f.Within.Lo)}); after.Compare(lo) < 0 {
+			return lo
+		}
+	}
+	return after
+}
+
+// beyond: neither the key nor any after it is of interest.
+func (f *Filter) beyond(k ids.Key) bool {
+	return f.Within != nil && (k.Space > f.Within.Space || k.Space == f.Within.Space && k.Position() > f.Within.Last)
 }
 
 const (
@@ -69,12 +91,12 @@ type scanner struct {
 
 func (s *scanner) run(tx *bbolt.Tx) error {
 	s.cursor = tx.Bucket(bucketRecords).Cursor()
-	ok, err := s.seek(s.after)
+	ok, err := s.seek(s.filter.first(s.after))
 	if err == nil && ok && s.key == s.after && s.after != (ids.Key{}) {
 		ok, err = s.step()
 	}
-	for err == nil && ok {
-		if s.filter.Of[s.key.Section(s.filter.Sections)] {
+	for err == nil && ok && !s.filter.beyond(s.key) {
+		if s.filter.covers(s.key) {
 			var full bool
 			if full, err = s.take(); full || err != nil {
 				return err
@@ -112,7 +134,7 @@ func (s *scanner) take() (full bool, err error) {
 
 // hop goes to the next key that may be of interest.
 func (s *scanner) hop() (bool, error) {
-	if len(s.filter.Of) > hopSections {
+	if s.filter.Of == nil || len(s.filter.Of) > hopSections {
 		return s.step()
 	}
 	target, more := s.target()
@@ -163,7 +185,7 @@ func (s *scanner) at(key, b []byte) (bool, error) {
 
 // mergeChanges: the changes win over the file; those past where the file's page
 // ended wait for the next call.
-func mergeChanges(f *Filter, sc *scanner, changed map[ids.Key]state.Record) ([]KeyRecord, ids.Key, bool) {
+func mergeChanges(f *Filter, sc *scanner, changed map[ids.Key]change) ([]KeyRecord, ids.Key, bool) {
 	if len(changed) == 0 {
 		return sc.out, sc.next, sc.done
 	}
@@ -171,9 +193,9 @@ func mergeChanges(f *Filter, sc *scanner, changed map[ids.Key]state.Record) ([]K
 	for _, kr := range sc.out {
 		all[kr.Key] = kr.Record
 	}
-	for k, r := range changed {
+	for k, c := range changed {
 		delete(all, k)
-		if f.Wants(k, r) && (sc.done || k.Compare(sc.next) <= 0) {
+		if r := c.record; !c.deleted && f.Wants(k, r) && (sc.done || k.Compare(sc.next) <= 0) {
 			all[k] = r
 		}
 	}
@@ -187,15 +209,27 @@ func mergeChanges(f *Filter, sc *scanner, changed map[ids.Key]state.Record) ([]K
 	return out, sc.next, sc.done
 }
 
-// changes are the records after a key, of sections of interest, that are not in
+// change is what happened to a record since the file was written.
+type change struct {
+	record  state.Record
+	deleted bool
+}
+
+// changes are the records after a key, of interest by their key, that are not in
 // the file yet. Those that do not match count too: they hide what the file has.
-func (s *Store) changes(f *Filter, after ids.Key) map[ids.Key]state.Record {
-	changed := map[ids.Key]state.Record{}
+func (s *Store) changes(f *Filter, after ids.Key) map[ids.Key]change {
+	changed := map[ids.Key]change{}
+	note := func(k ids.Key, c change) {
+		if _, newer := changed[k]; !newer && f.covers(k) && (after == (ids.Key{}) || k.Compare(after) > 0) {
+			changed[k] = c
+		}
+	}
 	add := func(g *generation) {
 		for k, r := range g.records {
-			if _, newer := changed[k]; !newer && f.Of[k.Section(f.Sections)] && (after == (ids.Key{}) || k.Compare(after) > 0) {
-				changed[k] = r
-			}
+			note(k, change{record: r})
+		}
+		for k := range g.deleted {
+			note(k, change{deleted: true})
 		}
 	}
 	s.mu.RLock()

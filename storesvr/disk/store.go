@@ -31,8 +31,8 @@ const (
 	defaultHardKeys  = 1 << 20
 )
 
-// Store is state.Keys over state.db. Put, PutGaps, Commit, Snapshot and Restore
-// are for the one goroutine that applies; Get and Gaps for anyone. When the
+// Store is state.Keys over state.db. Put, PutGaps, Delete, Commit, Snapshot and
+// Restore are for the one goroutine that applies; Get and Gaps for anyone. When the
 // disk fails or lies, these panic with a *CorruptError or *IOError: an apply
 // that went on would fork the replicas.
 type Store struct {
@@ -201,9 +201,10 @@ func (s *Store) Get(k ids.Key) (state.Record, bool) {
 	s.mu.RLock()
 	r, ok := inMemory(s, k, func(g *generation) map[ids.Key]state.Record { return g.records })
 	s.mu.RUnlock()
-	if ok {
-		return r, true
+	if ok != unknown {
+		return r, ok == present
 	}
+	found := false
 	var key [keyBytes]byte
 	s.must(s.lookup(func(records, _ *bbolt.Bucket) error {
 		b := records.Get(appendKey(key[:0], k))
@@ -214,10 +215,10 @@ func (s *Store) Get(k ids.Key) (state.Record, bool) {
 		if r, err = openRecord(key[:], b); err != nil {
 			return &CorruptError{Path: s.path, What: "record of key " + k.String(), Err: err}
 		}
-		ok = true
+		found = true
 		return nil
 	}))
-	return r, ok
+	return r, found
 }
 
 // Gaps looks a key's ledger up. The caller must not change it.
@@ -225,7 +226,7 @@ func (s *Store) Gaps(k ids.Key) []state.Gap {
 	s.mu.RLock()
 	gaps, ok := inMemory(s, k, func(g *generation) map[ids.Key][]state.Gap { return g.gaps })
 	s.mu.RUnlock()
-	if ok {
+	if ok != unknown {
 		return gaps
 	}
 	var key [keyBytes]byte
@@ -243,17 +244,32 @@ func (s *Store) Gaps(k ids.Key) []state.Gap {
 	return gaps
 }
 
-func inMemory[V any](s *Store, k ids.Key, of func(*generation) map[ids.Key]V) (V, bool) {
-	if v, ok := of(s.active)[k]; ok {
-		return v, true
+// presence is what the changes in memory say of a key.
+type presence int
+
+const (
+	// unknown: the file says it.
+	unknown presence = iota
+	present
+	absent
+)
+
+func inMemory[V any](s *Store, k ids.Key, of func(*generation) map[ids.Key]V) (V, presence) {
+	v, ok := lookup(s.active, k, of)
+	for i := len(s.frozen) - 1; i >= 0 && ok == unknown; i-- {
+		v, ok = lookup(s.frozen[i], k, of)
 	}
-	for i := len(s.frozen) - 1; i >= 0; i-- {
-		if v, ok := of(s.frozen[i])[k]; ok {
-			return v, true
-		}
+	return v, ok
+}
+
+func lookup[V any](g *generation, k ids.Key, of func(*generation) map[ids.Key]V) (v V, p presence) {
+	if v, ok := of(g)[k]; ok {
+		return v, present
 	}
-	var zero V
-	return zero, false
+	if _, ok := g.deleted[k]; ok {
+		return v, absent
+	}
+	return v, unknown
 }
 
 // Put changes a record in memory; Commit says up to which entry.
@@ -267,6 +283,15 @@ func (s *Store) Put(k ids.Key, r state.Record) {
 func (s *Store) PutGaps(k ids.Key, g []state.Gap) {
 	s.mu.Lock()
 	s.active.gaps[k] = g
+	s.mu.Unlock()
+}
+
+// Delete forgets a key in memory, with its ledger.
+func (s *Store) Delete(k ids.Key) {
+	s.mu.Lock()
+	delete(s.active.records, k)
+	delete(s.active.gaps, k)
+	s.active.deleted[k] = struct{}{}
 	s.mu.Unlock()
 }
 

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/seqsvr/seqsvr/internal/ids"
+	"github.com/seqsvr/seqsvr/sets"
 	"github.com/seqsvr/seqsvr/storesvr/state"
 )
 
@@ -21,6 +22,8 @@ const testSections = 8
 
 func testMeta() *state.Meta {
 	return &state.Meta{
+		Out:      map[sets.MoveID]*state.Outgoing{},
+		In:       map[sets.MoveID]*state.Incoming{},
 		Genesis:  state.Genesis{Cluster: "c", ClusterID: "id-1", Set: "s1", Sections: testSections, Spaces: ids.DefaultSpaces()},
 		Sections: make([]state.SectionState, testSections),
 		Sessions: map[ids.SessionID]*state.SessionState{},

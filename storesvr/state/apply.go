@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/seqsvr/seqsvr/internal/ids"
+	"github.com/seqsvr/seqsvr/sets"
 )
 
 // Bounds of what a Genesis may found.
@@ -48,6 +49,36 @@ func (s *State) Apply(index uint64, c Command) Reply {
 		return Reply{Refusal: res.Refusal, Results: []OpResult{res}}
 	case Batch:
 		return s.batch(index, &c)
+	case CreateSet, UpdateSet, RetireSet, StartMove, OpenPart, CommitPart, AbortPart, EndPart, AbortMove:
+		return s.direct(index, c)
+	default:
+		return Reply{Refusal: s.move(index, c)}
+	}
+}
+
+// move carries out the commands of a move's two sides.
+func (s *State) move(index uint64, c Command) Refusal {
+	switch c := c.(type) {
+	case PutMap:
+		return s.putMap(index, c.Published)
+	case Freeze:
+		return s.freeze(index, c)
+	case Thaw:
+		return s.thaw(c)
+	case Seal:
+		return s.seal(c)
+	case Drop:
+		return s.drop(index, c)
+	case Import:
+		return s.importRecords(c)
+	case Activate:
+		return s.activate(index, c)
+	case Discard:
+		return s.discard(c)
+	case EndMove:
+		return s.endMoves(c)
+	case Sweep:
+		return s.sweep(c)
 	}
 	panic(fmt.Sprintf("state: command of unknown type %T", c))
 }
@@ -59,7 +90,7 @@ func (s *State) found(index uint64, g Genesis) Refusal {
 	if !validGenesis(&g) {
 		return RefusedInvalid
 	}
-	g.Spaces = slices.Clone(g.Spaces)
+	g.Spaces, g.Ranges = slices.Clone(g.Spaces), slices.Clone(g.Ranges)
 	s.Meta = Meta{
 		Genesis:      g,
 		Sections:     make([]SectionState, g.Sections),
@@ -68,7 +99,18 @@ func (s *State) found(index uint64, g Genesis) Refusal {
 		Draining:     map[string]bool{},
 		RouteVersion: index,
 	}
+	s.Meta.foundSets()
 	return OK
+}
+
+// foundSets is what a Genesis says of Sets.
+func (m *Meta) foundSets() {
+	m.Ranges = m.Genesis.Ranges
+	m.Out, m.In = map[sets.MoveID]*Outgoing{}, map[sets.MoveID]*Incoming{}
+	if m.Genesis.Directory {
+		m.Directory = sets.NewDirectory(m.Genesis.Set, m.Genesis.Spaces)
+		m.Published = m.Directory.Published
+	}
 }
 
 func validGenesis(g *Genesis) bool {
@@ -85,7 +127,11 @@ func validGenesis(g *Genesis) bool {
 		}
 		seenID[sp.ID], seenName[sp.Name] = true, true
 	}
-	return true
+	// A Set owns at its founding all or nothing: anything else would be a map that nobody keeps.
+	if g.Directory {
+		return slices.Equal(g.Ranges, sets.WholeSpaces(g.Spaces))
+	}
+	return len(g.Ranges) == 0
 }
 
 // validText: names and addresses that are required and kept.
@@ -130,8 +176,14 @@ func (s *State) batch(index uint64, b *Batch) Reply {
 	results := make([]OpResult, len(b.Ops))
 	// Sections of which this batch has a return that cannot be trusted.
 	var doubtful map[ids.Section]bool
+	// Keys of those returns.
+	var doubted []ids.Key
 	for i := range b.Ops {
 		op := &b.Ops[i]
+		if op.Kind == OpVacate {
+			results[i].Refusal = s.vacateUnless(doubted, b.Session, op)
+			continue
+		}
 		sec, ok := s.sectionOf(op)
 		if !ok {
 			results[i].Refusal = RefusedInvalid
@@ -145,8 +197,9 @@ func (s *State) batch(index uint64, b *Batch) Reply {
 		case OpExtend:
 			results[i] = s.extend(sec, op)
 		case OpReturn:
-			results[i] = s.handBack(op)
+			results[i] = s.handBack(b.Session, op)
 			if results[i].Refusal == RefusedCur {
+				doubted = append(doubted, op.Key)
 				if doubtful == nil {
 					doubtful = map[ids.Section]bool{}
 				}
@@ -200,5 +253,10 @@ func (m *Meta) Clone() Meta {
 	}
 	c.Stores = maps.Clone(m.Stores)
 	c.Draining = maps.Clone(m.Draining)
+	if m.Directory != nil {
+		c.Directory = m.Directory.Clone()
+	}
+	// What these point to is replaced, never changed.
+	c.Out, c.In = maps.Clone(m.Out), maps.Clone(m.In)
 	return c
 }

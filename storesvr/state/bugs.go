@@ -14,4 +14,23 @@ type Bugs struct {
 	ReuseEpoch bool
 	// IgnoreCleanMark treats every past epoch as lost with its machine.
 	IgnoreCleanMark bool
+
+	// ExtendOutsideRanges acquires and raises keys of ranges that are not the
+	// Set's own, or frozen.
+	ExtendOutsideRanges bool
+	// ThawAfterSeal lets the source take a sealed range back by itself.
+	ThawAfterSeal bool
+	// SealWhileWaiting seals a part that owners have not vacated.
+	SealWhileWaiting bool
+	// ImportStalePart joins records of an earlier part, or after the activation.
+	ImportStalePart bool
+	// ActivateBeforeCommit believes who says so that a part is committed.
+	ActivateBeforeCommit bool
+	// KeepLeftovers joins records by their floors, but leaves bound and epoch of
+	// what is left from an earlier time.
+	KeepLeftovers bool
+	// SettleLeftovers declares holes in what is left of ranges that went away.
+	SettleLeftovers bool
+	// ForgetVacated takes what a session had vacated for lost when it ends.
+	ForgetVacated bool
 }

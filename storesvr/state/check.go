@@ -1,6 +1,7 @@
 package state
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/seqsvr/seqsvr/internal/ids"
@@ -22,6 +23,9 @@ func Check(s *State) error {
 		if err := checkSection(m, ids.Section(i)); err != nil {
 			return err
 		}
+	}
+	if err := checkSets(m); err != nil {
+		return err
 	}
 	each, ok := s.Keys.(interface {
 		Each(func(ids.Key, Record) bool)
@@ -70,26 +74,37 @@ func CheckKey(s *State, k ids.Key, rec Record, gaps []Gap) error {
 		return bad("handed back with numbers at risk")
 	case rec.Epoch > epoch:
 		return bad(fmt.Sprintf("acquired after the section's epoch %d", epoch))
-	case len(gaps) > GapsMax:
-		return bad("ledger too long")
+	case rec.Epoch != 0 && rec.Moved:
+		return bad("acquired, but marked as if not since it came here")
+	}
+	if err := checkLedger(rec, gaps); err != nil {
+		return bad(err.Error())
+	}
+	return nil
+}
+
+// checkLedger verifies a ledger and that it fits the record.
+func checkLedger(rec Record, gaps []Gap) error {
+	if len(gaps) > GapsMax {
+		return errors.New("ledger too long")
 	}
 	last := Gap{}
 	for i, g := range gaps {
 		switch {
 		case g.From == 0 || g.From > g.To || g.From <= last.To:
-			return bad("ledger out of order")
+			return errors.New("ledger out of order")
 		case g.From == last.To+1 && g.Cause == last.Cause && !last.Merged:
-			return bad("holes that touch are listed apart")
+			return errors.New("holes that touch are listed apart")
 		case g.Merged && i > 0:
-			return bad("a hole that is not the oldest is joined")
+			return errors.New("a hole that is not the oldest is joined")
 		}
 		last = g
 	}
 	if last.To > rec.Floor {
-		return bad("hole above the floor")
+		return errors.New("hole above the floor")
 	}
 	if atFloor := len(gaps) > 0 && last.To == rec.Floor; atFloor != rec.HoleAtFloor {
-		return bad("mark of the hole at the floor is wrong")
+		return errors.New("mark of the hole at the floor is wrong")
 	}
 	return nil
 }

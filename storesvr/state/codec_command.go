@@ -8,6 +8,7 @@ import (
 )
 
 // The second byte of an encoded command. Never renumber: old logs have them.
+// See codec_sets.go for more of them.
 const (
 	tagGenesis     = 1
 	tagPutStore    = 2
@@ -42,7 +43,8 @@ func EncodeCommand(dst []byte, c Command) []byte {
 	dst = append(dst, formatVersion)
 	switch c := c.(type) {
 	case Genesis:
-		return putGenesis(append(dst, tagGenesis), &c)
+		dst = putGenesis(append(dst, tagSetGenesis), &c)
+		return putRanges(putBool(dst, c.Directory), c.Ranges)
 	case PutStore:
 		return putStoreNode(append(dst, tagPutStore), c.Node)
 	case DropStore:
@@ -64,18 +66,15 @@ func EncodeCommand(dst []byte, c Command) []byte {
 		return putBool(putText(append(dst, tagSetDraining), c.Node), c.Draining)
 	case Settle:
 		dst = putUvarint(putUvarint(append(dst, tagSettle), c.Section), c.Epoch)
-		dst = putLen(putBool(dst, c.Done), len(c.Keys))
-		for _, k := range c.Keys {
-			dst = putKey(putBool(dst, k.Lo != 0), k)
-		}
-		return dst
+		return putKeys(putBool(dst, c.Done), c.Keys)
 	case Advance:
 		dst = putKey(putBool(append(dst, tagAdvance), c.Key.Lo != 0), c.Key)
 		return putUvarint(dst, c.To)
 	case Batch:
 		return putBatch(append(dst, tagBatch), &c)
+	default:
+		return putSetCommand(dst, c)
 	}
-	panic(fmt.Sprintf("state: command of unknown type %T", c))
 }
 
 // DecodeCommand reads what EncodeCommand wrote; its error is a *CodecError.
@@ -91,7 +90,12 @@ func DecodeCommand(b []byte) (Command, error) {
 func (r *reader) command() Command {
 	switch tag := r.byte("command kind"); tag {
 	case tagGenesis:
-		return r.genesis()
+		// Of a time when a cluster was one Set.
+		return r.genesis().OwningAll()
+	case tagSetGenesis:
+		g := r.genesis()
+		g.Directory, g.Ranges = r.bool("directory"), r.ranges()
+		return g
 	case tagPutStore:
 		return PutStore{Node: r.storeNode()}
 	case tagDropStore:
@@ -117,15 +121,14 @@ func (r *reader) command() Command {
 	case tagSettle:
 		return Settle{
 			Section: r.section(), Epoch: r.epoch(), Done: r.bool("done"),
-			Keys: items(r, r.count("keys", keyBytesMin), func() ids.Key { return r.key(r.bool("fingerprint")) }),
+			Keys: r.keys(),
 		}
 	case tagAdvance:
 		return Advance{Key: r.key(r.bool("fingerprint")), To: r.seq("target")}
 	case tagBatch:
 		return r.batch()
 	default:
-		r.fail(fmt.Sprintf("unknown command kind %d", tag))
-		return nil
+		return r.setCommand(tag)
 	}
 }
 
@@ -157,7 +160,7 @@ func (r *reader) batch() Batch {
 
 func putOp(dst []byte, op *Op) []byte {
 	head := byte(op.Kind)
-	if op.Key.Lo != 0 && op.Kind != OpRelease {
+	if op.Key.Lo != 0 && (op.Kind == OpExtend || op.Kind == OpReturn) {
 		head |= opFingerprint
 	}
 	dst = putUvarint(append(dst, head), op.Epoch)
@@ -167,6 +170,8 @@ func putOp(dst []byte, op *Op) []byte {
 		return putUvarint(dst, op.Step)
 	case OpReturn:
 		return putUvarint(putKey(dst, op.Key), op.Cur)
+	case OpVacate:
+		return putPart(dst, op.Move, op.Part)
 	default:
 		return putUvarint(putUvarint(dst, op.Section), op.Next)
 	}
@@ -186,6 +191,8 @@ func (r *reader) op(op *Op) {
 		op.Cur = r.seq("cur")
 	case head == byte(OpRelease):
 		op.Section, op.Next = r.section(), r.session()
+	case head == byte(OpVacate):
+		op.Move, op.Part = r.move(), r.part()
 	default:
 		r.off = at
 		r.fail(fmt.Sprintf("unknown op kind %d", head))

@@ -16,9 +16,34 @@ const (
 	epochBytesMin   = 1
 )
 
+// metaVersion is the first byte of a Meta that says anything of Sets. One that
+// does not is written in format 1, as it was before there were any: a cluster of
+// one Set can go back to an older program until it gets another Set.
+const metaVersion = 2
+
 // EncodeMeta appends the encoding of m to dst. Equal states have equal bytes.
 func EncodeMeta(dst []byte, m *Meta) []byte {
-	dst = putGenesis(append(dst, formatVersion), &m.Genesis)
+	if m.asFounded() {
+		return putMeta(append(dst, formatVersion), m)
+	}
+	dst = putBool(putMeta(append(dst, metaVersion), m), m.Genesis.Directory)
+	return putSetsMeta(putRanges(dst, m.Genesis.Ranges), m)
+}
+
+// asFounded: as format 1 has it, a directory that owns everything and has never
+// heard of another Set.
+func (m *Meta) asFounded() bool {
+	if !m.Genesis.Directory || len(m.Out)+len(m.In) > 0 || m.MovesEnded != 0 || m.Directory == nil {
+		return false
+	}
+	as := Meta{Genesis: m.Genesis.OwningAll()}
+	as.foundSets()
+	return m.Directory.LastMove == 0 && m.Directory.Map.Version == as.Directory.Map.Version &&
+		slices.Equal(m.Ranges, as.Ranges)
+}
+
+func putMeta(dst []byte, m *Meta) []byte {
+	dst = putGenesis(dst, &m.Genesis)
 	dst = putLen(dst, len(m.Sections))
 	for i := range m.Sections {
 		s := &m.Sections[i]
@@ -48,7 +73,12 @@ func EncodeMeta(dst []byte, m *Meta) []byte {
 // DecodeMeta reads what EncodeMeta wrote; its error is a *CodecError. It
 // refuses a Meta whose parts contradict each other.
 func DecodeMeta(b []byte) (Meta, error) {
-	r := newReader("meta", b)
+	r := &reader{what: "meta", b: b}
+	version := r.byte("format version")
+	if r.err == nil && version != formatVersion && version != metaVersion {
+		r.off = 0
+		r.fail(fmt.Sprintf("format version %d, this program reads %d and %d", version, formatVersion, metaVersion))
+	}
 	m := Meta{Genesis: r.genesis()}
 	m.Sections = items(r, r.count("sections", sectionBytesMin), func() SectionState {
 		return SectionState{
@@ -76,6 +106,13 @@ func DecodeMeta(b []byte) (Meta, error) {
 		m.Draining[r.text("node")] = true
 	}
 	m.RouteVersion = r.uvarint("route version")
+	if version == metaVersion {
+		m.Genesis.Directory, m.Genesis.Ranges = r.bool("directory"), r.ranges()
+		r.setsMeta(&m)
+	} else if r.err == nil {
+		m.Genesis = m.Genesis.OwningAll()
+		m.foundSets()
+	}
 	if err := r.done(); err != nil {
 		return Meta{}, err
 	}

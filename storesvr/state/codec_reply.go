@@ -12,6 +12,9 @@ const (
 	resultHole        = 0x20
 )
 
+// replyVersion is the first byte of a reply of a directory's command.
+const replyVersion = 2
+
 const (
 	ownedBytesMin  = 2
 	resultBytesMin = 4
@@ -19,33 +22,41 @@ const (
 
 // EncodeReply appends the encoding of r to dst.
 func EncodeReply(dst []byte, r Reply) []byte {
-	dst = append(dst, formatVersion, byte(r.Refusal))
+	// What an older program would not understand is in a format that it refuses.
+	version := byte(formatVersion)
+	if r.Move != 0 || r.Detail != "" {
+		version = replyVersion
+	}
+	dst = append(dst, version, byte(r.Refusal))
 	dst = putBool(dst, r.Session != SessionState{})
 	if r.Session != (SessionState{}) {
 		dst = putSession(dst, &r.Session)
 	}
-	dst = putLen(dst, len(r.Owned))
-	for _, o := range r.Owned {
-		dst = putUvarint(putUvarint(dst, o.Section), o.Epoch)
-	}
+	dst = putOwned(dst, r.Owned)
 	dst = putAssignments(dst, r.Applied)
 	dst = putLen(dst, len(r.Results))
 	for i := range r.Results {
 		dst = putResult(dst, &r.Results[i])
+	}
+	if version == replyVersion {
+		dst = putText(putUvarint(dst, r.Move), r.Detail)
 	}
 	return dst
 }
 
 // DecodeReply reads what EncodeReply wrote; its error is a *CodecError.
 func DecodeReply(b []byte) (Reply, error) {
-	r := newReader("reply", b)
+	r := &reader{what: "reply", b: b}
+	version := r.byte("format version")
+	if r.err == nil && version != formatVersion && version != replyVersion {
+		r.off = 0
+		r.fail(fmt.Sprintf("format version %d, this program reads %d and %d", version, formatVersion, replyVersion))
+	}
 	rep := Reply{Refusal: Refusal(r.byte("refusal"))}
 	if r.bool("has session") {
 		rep.Session = r.sessionState()
 	}
-	rep.Owned = items(r, r.count("owned sections", ownedBytesMin), func() OwnedSection {
-		return OwnedSection{Section: r.section(), Epoch: r.epoch()}
-	})
+	rep.Owned = r.owned()
 	rep.Applied = r.assignments()
 	if n := r.count("results", resultBytesMin); n > 0 {
 		rep.Results = make([]OpResult, n)
@@ -54,6 +65,9 @@ func DecodeReply(b []byte) (Reply, error) {
 				break
 			}
 		}
+	}
+	if version == replyVersion {
+		rep.Move, rep.Detail = r.move(), r.text("detail")
 	}
 	if err := r.done(); err != nil {
 		return Reply{}, err

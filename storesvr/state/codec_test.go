@@ -209,7 +209,7 @@ func TestDecodersRefuse(t *testing.T) {
 	meta := func(b []byte) error { _, err := DecodeMeta(b); return err }
 	// A Meta whose section is owned by a session that is not there.
 	s := New(NewMapKeys())
-	s.Apply(1, Genesis{Cluster: "c", ClusterID: "i", Set: "s", Sections: 1, Spaces: ids.DefaultSpaces()})
+	s.Apply(1, Genesis{Cluster: "c", ClusterID: "i", Set: "s", Sections: 1, Spaces: ids.DefaultSpaces()}.OwningAll())
 	s.Meta.Sections[0].Owner = 7
 
 	tests := []struct {
@@ -229,7 +229,7 @@ func TestDecodersRefuse(t *testing.T) {
 		{"more results than bytes", reply, append([]byte{1, 0, 0, 0, 0}, huge...)},
 		{"a hole that is none", reply, []byte{1, 0, 0, 0, 0, 1, resultHole, 1, 1, 1, 5, 4, 1}},
 		{"unknown result flags", reply, []byte{1, 0, 0, 0, 0, 1, 0x40, 1, 1, 1}},
-		{"unknown record flags", record, []byte{1, 2, 0, 0, 0}},
+		{"unknown record flags", record, []byte{1, 4, 0, 0, 0}},
 		{"a bound past the last number", record, append([]byte{1, 0, 1}, append(huge, 1)...)},
 		{"numbers at risk without an epoch", record, []byte{1, 0, 5, 5, 0}},
 		{"a hole at zero", gaps, []byte{1, 1, 0, 1, 1, 1, 0}},
@@ -297,7 +297,7 @@ func BenchmarkBatchOf4096(b *testing.B) {
 	b.Run("apply", func(b *testing.B) {
 		b.ReportAllocs()
 		s := New(NewMapKeys())
-		s.Apply(1, Genesis{Cluster: "c", ClusterID: "i", Set: "s", Sections: 1024, Spaces: ids.DefaultSpaces()})
+		s.Apply(1, Genesis{Cluster: "c", ClusterID: "i", Set: "s", Sections: 1024, Spaces: ids.DefaultSpaces()}.OwningAll())
 		s.Apply(2, Register{Node: "a", Addr: "x"})
 		var as []Assignment
 		for sec := range ids.Section(1024) {

@@ -1,17 +1,33 @@
 package state
 
-import "github.com/seqsvr/seqsvr/internal/ids"
+import (
+	"github.com/seqsvr/seqsvr/internal/ids"
+	"github.com/seqsvr/seqsvr/sets"
+)
 
 // Command is one entry of the Raft log.
 type Command interface{ command() }
 
-// Genesis founds the cluster; it is the first command and refused later.
+// Genesis founds the Set; it is the first command and refused later.
 type Genesis struct {
 	Cluster   string
 	ClusterID string
 	Set       string
 	Sections  uint32
 	Spaces    []ids.Space
+	// Directory: this Set has the directory of the cluster, and so founds it.
+	Directory bool
+	// Ranges that the Set owns from the start, in normal form: everything in the
+	// directory Set (see OwningAll), nothing in any other, or two Sets would own it.
+	Ranges []sets.Range
+}
+
+// OwningAll is the genesis of a cluster: that of its directory Set, which owns
+// everything until some of it is moved.
+func (g Genesis) OwningAll() Genesis {
+	g.Directory = true
+	g.Ranges = sets.WholeSpaces(g.Spaces)
+	return g
 }
 
 // PutStore records how a StoreSvr is reached; DropStore forgets it.
@@ -115,6 +131,12 @@ const (
 	// refused with RefusedCur when a return of the section was so refused in the
 	// same batch: a hand-back that cannot be trusted must not end cleanly.
 	OpRelease OpKind = 3
+	// OpVacate says that the session has closed a frozen part and handed back every
+	// key of it that it knew of, in whichever sections; those went before it as
+	// OpReturn ops, in the same batch or earlier ones. It is of the whole session:
+	// Epoch is 0. Refused with RefusedOldPart unless that very part is frozen (or
+	// sealed), and with RefusedCur as OpRelease is.
+	OpVacate OpKind = 4
 )
 
 // Op is one operation of a batch. Fields that a kind does not use are not
@@ -133,6 +155,9 @@ type Op struct {
 	// Next owner of a released section, filled in by the leader; 0 for none. One
 	// that may not get sections (see Assign) counts as none.
 	Next ids.SessionID
+	// Move and Part that are vacated.
+	Move sets.MoveID
+	Part sets.Part
 }
 
 func (Genesis) command()     {}

@@ -114,7 +114,7 @@ func appendFramed(b []byte, c Command) []byte {
 func fuzzPlay() []Command {
 	key, name := uid(5), ids.Key{Space: 2, Hi: 1, Lo: 2}
 	return []Command{
-		Genesis{Cluster: "c", ClusterID: "i", Set: "s", Sections: 2, Spaces: ids.DefaultSpaces()},
+		Genesis{Cluster: "c", ClusterID: "i", Set: "s", Sections: 2, Spaces: ids.DefaultSpaces()}.OwningAll(),
 		PutStore{StoreNode{ID: "s1", RaftAddr: "r:1", RPCAddr: "g:1"}},
 		Register{Node: "a", Addr: "a:1"},
 		Register{Node: "b", Addr: "b:1"},

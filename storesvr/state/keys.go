@@ -8,6 +8,9 @@ func (s *State) extend(sec ids.Section, op *Op) OpResult {
 	if op.Step == 0 || op.Step > ids.MaxSeq {
 		return OpResult{Refusal: RefusedInvalid}
 	}
+	if refusal := s.admitKey(op.Key); refusal != OK {
+		return OpResult{Refusal: refusal}
+	}
 	old, _ := s.Keys.Get(op.Key)
 	var rec Record
 	var refusal Refusal
@@ -72,7 +75,10 @@ func raised(rec Record, op *Op) (Record, Refusal) {
 
 // handBack ends the epoch's hold of one key at exactly the last number issued.
 // It is the only op that lowers a bound.
-func (s *State) handBack(op *Op) OpResult {
+func (s *State) handBack(session ids.SessionID, op *Op) OpResult {
+	if !s.Owns(op.Key) && !s.Bugs.ExtendOutsideRanges {
+		return OpResult{Refusal: RefusedRange}
+	}
 	rec, _ := s.Keys.Get(op.Key)
 	last := op.Cur
 	if s.beforeHole(op.Key, rec, op.Cur) {
@@ -82,7 +88,10 @@ func (s *State) handBack(op *Op) OpResult {
 	case rec.Epoch == 0 && last == rec.Floor:
 		// A retry: it was handed back already.
 		return OpResult{Floor: rec.Floor, Bound: rec.Bound}
-	case rec.Epoch != op.Epoch || last < rec.Floor || last > rec.Bound:
+	case rec.Moved && last < rec.Floor:
+		// A retry too: the range has been away since.
+		return OpResult{Floor: rec.Floor, Bound: rec.Bound}
+	case rec.Epoch != op.Epoch || last < rec.Floor || last > rec.Bound || last != rec.Floor && s.saidAll(session, op.Key):
 		return OpResult{Refusal: RefusedCur, Floor: rec.Floor, Bound: rec.Bound}
 	}
 	s.Keys.Put(op.Key, Record{
@@ -110,8 +119,11 @@ func (s *State) advance(c Advance) OpResult {
 		return OpResult{Refusal: RefusedInvalid}
 	}
 	sec := c.Key.Section(s.Meta.Genesis.Sections)
-	rec, _ := s.Keys.Get(c.Key)
 	res := OpResult{SectionEpoch: s.Meta.Sections[sec].Epoch}
+	if res.Refusal = s.admitKey(c.Key); res.Refusal != OK {
+		return res
+	}
+	rec, _ := s.Keys.Get(c.Key)
 	if s.held(sec, rec.Epoch) {
 		res.Refusal, res.Floor, res.Bound = RefusedHeld, rec.Floor, rec.Bound
 		return res
@@ -124,7 +136,7 @@ func (s *State) advance(c Advance) OpResult {
 		rec = s.declareLost(sec, c.Key, rec)
 	}
 	s.declare(c.Key, Gap{From: rec.Floor + 1, To: c.To, Cause: CauseAdvance, Epoch: res.SectionEpoch})
-	s.Keys.Put(c.Key, Record{Floor: c.To, Bound: c.To, HoleAtFloor: true})
+	s.Keys.Put(c.Key, Record{Floor: c.To, Bound: c.To, HoleAtFloor: true, Moved: rec.Moved})
 	res.Floor, res.Bound = c.To, c.To
 	return res
 }
@@ -138,10 +150,16 @@ func (s *State) Value(k ids.Key) ids.Seq {
 		return 0
 	}
 	sec := k.Section(s.Meta.Genesis.Sections)
-	if s.held(sec, rec.Epoch) || s.endedClean(sec, rec.Epoch) {
-		return rec.Floor
+	if s.lost(sec, k, rec) {
+		return rec.Bound
 	}
-	return rec.Bound
+	return rec.Floor
+}
+
+// lost: the record's epoch ended without a hand-back of the key, so what it may
+// have issued, up to Bound, is lost.
+func (s *State) lost(sec ids.Section, k ids.Key, rec Record) bool {
+	return !s.held(sec, rec.Epoch) && !s.endedClean(sec, rec.Epoch) && !s.vacated(sec, rec.Epoch, k)
 }
 
 // endedClean says whether a record of epoch e, which is not the epoch of an

@@ -5,19 +5,21 @@ import "github.com/seqsvr/seqsvr/internal/ids"
 // declareLost puts what a lost owner may have issued, (Floor, Bound], into the
 // ledger and answers the record with nothing at risk. The caller stores it.
 func (s *State) declareLost(sec ids.Section, k ids.Key, rec Record) Record {
-	s.declare(k, Gap{
-		From:  rec.Floor + 1,
-		To:    rec.Bound,
-		Cause: CauseMachineLoss,
-		Epoch: s.Meta.Sections[sec].Epoch,
-	})
+	s.declare(k, s.lossOf(sec, rec))
 	rec.Floor = rec.Bound
 	rec.HoleAtFloor = true
 	return rec
 }
 
-func (s *State) declare(k ids.Key, g Gap) {
-	old := s.Keys.Gaps(k)
+// lossOf is the hole that a lost epoch leaves.
+func (s *State) lossOf(sec ids.Section, rec Record) Gap {
+	return Gap{From: rec.Floor + 1, To: rec.Bound, Cause: CauseMachineLoss, Epoch: s.Meta.Sections[sec].Epoch}
+}
+
+func (s *State) declare(k ids.Key, g Gap) { s.Keys.PutGaps(k, withGap(s.Keys.Gaps(k), g)) }
+
+// withGap is a ledger and one more hole, above all others.
+func withGap(old []Gap, g Gap) []Gap {
 	gaps := append(make([]Gap, 0, len(old)+1), old...)
 	if n := len(gaps); n > 0 && gaps[n-1].To+1 == g.From && gaps[n-1].Cause == g.Cause {
 		gaps[n-1].To, gaps[n-1].Epoch = g.To, g.Epoch
@@ -28,7 +30,7 @@ func (s *State) declare(k ids.Key, g Gap) {
 		gaps[1] = joined(gaps[0], gaps[1])
 		gaps = gaps[1:]
 	}
-	s.Keys.PutGaps(k, gaps)
+	return gaps
 }
 
 // joined covers two holes; of two causes it keeps the one that promises less.

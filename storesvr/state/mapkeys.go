@@ -25,6 +25,12 @@ func (m *MapKeys) Put(k ids.Key, r Record)      { m.records[k] = r }
 func (m *MapKeys) Gaps(k ids.Key) []Gap         { return m.gaps[k] }
 func (m *MapKeys) PutGaps(k ids.Key, g []Gap)   { m.gaps[k] = g }
 
+// Delete forgets a key.
+func (m *MapKeys) Delete(k ids.Key) {
+	delete(m.records, k)
+	delete(m.gaps, k)
+}
+
 // Len is the number of keys.
 func (m *MapKeys) Len() int { return len(m.records) }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/seqsvr/seqsvr/internal/ids"
+	"github.com/seqsvr/seqsvr/sets"
 )
 
 // Record is what is durably known of a key. The zero Record is a key never touched.
@@ -18,6 +19,10 @@ type Record struct {
 	// HoleAtFloor: the newest hole of the ledger ends at Floor. Nothing was issued
 	// after it, so nobody has been told of it: the next extend answers it.
 	HoleAtFloor bool
+	// Moved: the record came here with its range and nobody has acquired it since
+	// (then Epoch is 0). An owner that still wants to hand the key back held it
+	// before the range had left, and left with it what it had to say.
+	Moved bool
 }
 
 // Cause says why a hole exists.
@@ -56,6 +61,8 @@ type Keys interface {
 	Put(ids.Key, Record)
 	Gaps(ids.Key) []Gap
 	PutGaps(ids.Key, []Gap)
+	// Delete forgets the record and the ledger of a key.
+	Delete(ids.Key)
 }
 
 // SectionState is the placement of one section.
@@ -111,6 +118,20 @@ type Meta struct {
 	Draining map[string]bool
 	// RouteVersion is the Raft index of the last change that clients can see.
 	RouteVersion uint64
+
+	// Ranges are this Set's own, in normal form: nothing else decides what it
+	// serves. No slice of ranges is changed in place.
+	Ranges []sets.Range
+	// Published is the newest map heard of, for routing; its version only grows.
+	// In the directory Set it is the directory's.
+	Published sets.Published
+	// Directory is nil in every Set but one.
+	Directory *sets.Directory
+	// Out and In have, for each move that gives or takes a range, its newest part here.
+	Out map[sets.MoveID]*Outgoing
+	In  map[sets.MoveID]*Incoming
+	// MovesEnded: all moves up to it are over. Nothing of them is in Out or In, or will be.
+	MovesEnded sets.MoveID
 }
 
 // State is the whole state machine. It is not safe for concurrent use.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/seqsvr/seqsvr/internal/ids"
+	"github.com/seqsvr/seqsvr/sets"
 )
 
 // Refusal says why a command, a batch or an op had no effect.
@@ -34,6 +35,21 @@ const (
 	RefusedLower
 	// RefusedInvalid: a field is out of its range.
 	RefusedInvalid
+	// RefusedRange: the position is not (yet, or any more) of this Set's own
+	// ranges; of a move's command: its range is not what the command needs.
+	RefusedRange
+	// RefusedFrozen: the key's range is frozen or sealed, on its way to another Set.
+	RefusedFrozen
+	// RefusedSealed: the part is sealed; only the directory's verdict releases it.
+	RefusedSealed
+	// RefusedThawed: the part has thawed and never goes on.
+	RefusedThawed
+	// RefusedWaiting: sessions have not vacated the part yet.
+	RefusedWaiting
+	// RefusedOldPart: not the part of the move that is at hand here.
+	RefusedOldPart
+	// RefusedDirectory: the directory refuses; Reply.Detail says why.
+	RefusedDirectory
 )
 
 // Reply is what Apply answers.
@@ -48,6 +64,10 @@ type Reply struct {
 	Applied []Assignment
 	// Results has one entry per op of a batch, and one for an Advance.
 	Results []OpResult
+	// Move is what a StartMove started.
+	Move sets.MoveID
+	// Detail is the directory's refusal in words.
+	Detail string
 }
 
 // OwnedSection is a section with the epoch in which it is owned.
@@ -88,6 +108,13 @@ var refusalNames = [...]string{
 	RefusedHeld:        "held by an owner",
 	RefusedLower:       "would lower a counter",
 	RefusedInvalid:     "field out of range",
+	RefusedRange:       "range not of this set",
+	RefusedFrozen:      "range frozen",
+	RefusedSealed:      "part sealed",
+	RefusedThawed:      "part thawed",
+	RefusedWaiting:     "part not vacated yet",
+	RefusedOldPart:     "not the part at hand",
+	RefusedDirectory:   "refused by the directory",
 }
 
 func (r Refusal) String() string {

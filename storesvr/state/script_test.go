@@ -65,7 +65,7 @@ func (sc *script) run(t *testing.T, d *datadriven.TestData) string {
 		return said(sc.apply(Genesis{
 			Cluster: "c", ClusterID: "id", Set: "s1",
 			Sections: arg[uint32](t, d, "sections"), Spaces: ids.DefaultSpaces(),
-		}))
+		}.OwningAll()))
 	case "register":
 		return said(sc.apply(Register{Node: node, Addr: node + ":1"}))
 	case "resume":

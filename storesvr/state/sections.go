@@ -86,10 +86,12 @@ func (s *State) settle(c Settle) Refusal {
 		return RefusedEpoch
 	}
 	for _, k := range c.Keys {
-		if k.Section(s.Meta.Genesis.Sections) != c.Section {
+		// What is left of a range that went away says nothing any more, and must not
+		// seem newer than what its owner knows.
+		if k.Section(s.Meta.Genesis.Sections) != c.Section || !s.Owns(k) && !s.Bugs.SettleLeftovers {
 			continue
 		}
-		if rec, ok := s.Keys.Get(k); ok && rec.Epoch == c.Epoch && rec.Floor < rec.Bound {
+		if rec, ok := s.Keys.Get(k); ok && rec.Epoch == c.Epoch && rec.Floor < rec.Bound && !s.vacated(c.Section, c.Epoch, k) {
 			s.Keys.Put(k, s.declareLost(c.Section, k, rec))
 		}
 	}

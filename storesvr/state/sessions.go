@@ -55,6 +55,7 @@ func (s *State) expire(index uint64, c Expire) Refusal {
 	if _, refusal := s.session(c.Session, c.Incarnation); refusal != OK {
 		return refusal
 	}
+	s.endWaiting(c.Session)
 	for i := range s.Meta.Sections {
 		if s.Meta.Sections[i].Owner == c.Session {
 			s.lose(index, ids.Section(i))
@@ -79,6 +80,7 @@ func (s *State) leave(index uint64, c Leave) Refusal {
 			return RefusedHeld
 		}
 	}
+	s.endWaiting(c.Session)
 	delete(s.Meta.Sessions, c.Session)
 	s.Meta.RouteVersion = index
 	return OK

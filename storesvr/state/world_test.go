@@ -75,7 +75,7 @@ const (
 
 func newWorld(bugs Bugs, intn func(int) int) *world {
 	w := &world{s: New(NewMapKeys()), intn: intn, seen: map[ids.Key]*history{}}
-	w.apply(Genesis{Cluster: "c", ClusterID: "id", Set: "s", Sections: worldSections, Spaces: ids.DefaultSpaces()})
+	w.apply(Genesis{Cluster: "c", ClusterID: "id", Set: "s", Sections: worldSections, Spaces: ids.DefaultSpaces()}.OwningAll())
 	w.s.Bugs = bugs
 	w.patience = 2 + 6*intn(2)
 	for i := range uint64(4) {

@@ -1,0 +1,87 @@
+package state
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/seqsvr/seqsvr/internal/ids"
+)
+
+// KeyedRecord is a key's record and ledger on their way from one Set to another.
+type KeyedRecord struct {
+	Key ids.Key
+	// Floor and Bound are equal in an effective record: nothing of it is at risk.
+	Floor, Bound ids.Seq
+	// Epoch is 0 in an effective record: epochs are each Set's own.
+	Epoch ids.Epoch
+	Gaps  []Gap
+}
+
+// Effective is what the record of a key stands for if nobody raises it any more:
+// what is exported. An epoch that was lost has its hole declared, exactly as
+// Settle or the next owner would do it. One that has an owner at work stands at
+// its floor: while the range is not frozen that is a lower bound of the truth,
+// and once every owner has vacated the range it is the truth.
+//
+// Of a key that this Set does not own it is the record as it is: only if that
+// came with an import, whole, does it compare equal with the owner's.
+func Effective(st *State, k ids.Key, rec Record, gaps []Gap) KeyedRecord {
+	kr := KeyedRecord{Key: k, Floor: rec.Floor, Bound: rec.Bound, Epoch: rec.Epoch, Gaps: gaps}
+	if !st.Owns(k) {
+		return kr
+	}
+	sec := k.Section(st.Meta.Genesis.Sections)
+	if rec.Floor < rec.Bound && st.lost(sec, k, rec) {
+		kr.Gaps = withGap(gaps, st.lossOf(sec, rec))
+		kr.Floor = rec.Bound
+	}
+	kr.Bound, kr.Epoch = kr.Floor, 0
+	return kr
+}
+
+// record is what is kept of an effective record.
+func (kr *KeyedRecord) record() Record {
+	n := len(kr.Gaps)
+	return Record{Floor: kr.Floor, Bound: kr.Floor, HoleAtFloor: n > 0 && kr.Gaps[n-1].To == kr.Floor, Moved: true}
+}
+
+var errNotEffective = errors.New("numbers of it are at risk")
+
+// check tells whether it may be imported.
+func (kr *KeyedRecord) check() error {
+	if kr.Epoch != 0 || kr.Floor != kr.Bound {
+		return fmt.Errorf("key %v: %w", kr.Key, errNotEffective)
+	}
+	return checkLedger(kr.record(), kr.Gaps)
+}
+
+// Digest is of a list of records: the sum of their hashes, so that the digests
+// of pages add up to that of the whole, however it was cut. In which epoch a hole
+// was recorded is left out: it says when, and each Set has its own.
+func Digest(records []KeyedRecord) uint64 {
+	sum := uint64(0)
+	var buf []byte
+	for i := range records {
+		buf = putKeyedHead(buf[:0], &records[i])
+		for _, g := range records[i].Gaps {
+			buf = putUvarint(putUvarint(buf, g.From), g.To)
+			buf = putBool(append(buf, byte(g.Cause)), g.Merged)
+		}
+		sum += hash(buf)
+	}
+	return sum
+}
+
+// hash is FNV-1a with its bits mixed, since sums of it must not cancel out.
+func hash(b []byte) uint64 {
+	const offset, prime = 14695981039346656037, 1099511628211
+	h := uint64(offset)
+	for _, c := range b {
+		h = (h ^ uint64(c)) * prime
+	}
+	h ^= h >> 33
+	h *= 0xff51afd7ed558ccd
+	h ^= h >> 33
+	h *= 0xc4ceb9fe1a85ec53
+	return h ^ h>>33
+}
