@@ -128,6 +128,20 @@ func (*fakePeer) TakeWindow(_ context.Context, q *seqpb.TakeWindowRequest) (*seq
 	return &seqpb.TakeWindowReply{Refusal: &seqpb.Refusal{Message: strconv.Itoa(len(q.Parts[0].Window))}}, nil
 }
 
+// fakeSets echoes commands; fakeSetAdmin moves what it is asked to.
+type (
+	fakeSets     struct{ seqpb.Sets }
+	fakeSetAdmin struct{ seqpb.SetAdmin }
+)
+
+func (fakeSets) Command(_ context.Context, q *seqpb.SetCommandRequest) (*seqpb.SetCommandReply, error) {
+	return &seqpb.SetCommandReply{Outcome: q.Command}, nil
+}
+
+func (fakeSetAdmin) SetMove(_ context.Context, q *seqpb.SetMoveRequest) (*seqpb.SetMoveReply, error) {
+	return &seqpb.SetMoveReply{Move: &seqpb.MoveStatus{From: q.From, To: q.To}}, nil
+}
+
 type fixture struct {
 	*Server
 	seq   *fakeSeq
@@ -138,7 +152,7 @@ type fixture struct {
 func start(t *testing.T, o Options) *fixture {
 	t.Helper()
 	f := &fixture{seq: newFakeSeq(), store: &fakeStore{done: make(chan error, 10)}}
-	s, err := Listen("127.0.0.1:0", Services{Seq: f.seq, Store: f.store, Peer: &fakePeer{}}, o)
+	s, err := Listen("127.0.0.1:0", Services{Seq: f.seq, Store: f.store, Peer: &fakePeer{}, Sets: &fakeSets{}, SetAdmin: &fakeSetAdmin{}}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,6 +179,29 @@ func timeout(t *testing.T, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	t.Cleanup(cancel)
 	return ctx
+}
+
+func TestSetsAreCalledAndAdministered(t *testing.T) {
+	f := start(t, Options{})
+	c, err := DialSets(f.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	large := make([]byte, 1_000_000)
+	rep, err := c.Command(timeout(t, 5*time.Second), &seqpb.SetCommandRequest{Command: large})
+	if err != nil || len(rep.Outcome) != len(large) {
+		t.Fatalf("%d bytes, %v", len(rep.GetOutcome()), err)
+	}
+	a, err := DialSetAdmin(f.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	m, err := a.SetMove(timeout(t, 5*time.Second), &seqpb.SetMoveRequest{From: "s1", To: "s2"})
+	if err != nil || m.Move.GetFrom() != "s1" || m.Move.GetTo() != "s2" {
+		t.Fatalf("%v, %v", m, err)
+	}
 }
 
 func TestAPeerIsGivenAWindow(t *testing.T) {

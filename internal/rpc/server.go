@@ -25,15 +25,19 @@ import (
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb/admin"
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb/peer"
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb/seq"
+	"github.com/seqsvr/seqsvr/proto/gen/seqpb/setadmin"
+	"github.com/seqsvr/seqsvr/proto/gen/seqpb/sets"
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb/store"
 )
 
 // Services are what a server offers; nil ones are unknown to callers.
 type Services struct {
-	Seq   seqpb.Seq
-	Store seqpb.Store
-	Admin seqpb.Admin
-	Peer  seqpb.Peer
+	Seq      seqpb.Seq
+	Store    seqpb.Store
+	Admin    seqpb.Admin
+	Peer     seqpb.Peer
+	Sets     seqpb.Sets
+	SetAdmin seqpb.SetAdmin
 }
 
 // Options of a server; the zero value has the defaults.
@@ -117,28 +121,8 @@ func Serve(ln net.Listener, svc Services, o Options) (*Server, error) {
 		kitex.WithGRPCInitialConnWindowSize(connWindowBytes),
 		kitex.WithGRPCMaxHeaderListSize(maxHeaderBytes),
 	)
-	if svc.Seq == nil && svc.Store == nil && svc.Admin == nil && svc.Peer == nil {
-		return nil, errors.New("rpc server without a service")
-	}
-	if svc.Seq != nil {
-		if err := seq.RegisterService(k, svc.Seq); err != nil {
-			return nil, err
-		}
-	}
-	if svc.Store != nil {
-		if err := store.RegisterService(k, svc.Store); err != nil {
-			return nil, err
-		}
-	}
-	if svc.Admin != nil {
-		if err := admin.RegisterService(k, svc.Admin); err != nil {
-			return nil, err
-		}
-	}
-	if svc.Peer != nil {
-		if err := peer.RegisterService(k, svc.Peer); err != nil {
-			return nil, err
-		}
+	if err := svc.register(k); err != nil {
+		return nil, err
 	}
 	var runErr error
 	go func() {
@@ -151,6 +135,33 @@ func Serve(ln net.Listener, svc Services, o Options) (*Server, error) {
 	case <-s.ran:
 		return nil, fmt.Errorf("start rpc server: %w", runErr)
 	}
+}
+
+// register offers the services that there are.
+func (svc *Services) register(k kitex.Server) error {
+	if *svc == (Services{}) {
+		return errors.New("rpc server without a service")
+	}
+	var errs []error
+	if svc.Seq != nil {
+		errs = append(errs, seq.RegisterService(k, svc.Seq))
+	}
+	if svc.Store != nil {
+		errs = append(errs, store.RegisterService(k, svc.Store))
+	}
+	if svc.Admin != nil {
+		errs = append(errs, admin.RegisterService(k, svc.Admin))
+	}
+	if svc.Peer != nil {
+		errs = append(errs, peer.RegisterService(k, svc.Peer))
+	}
+	if svc.Sets != nil {
+		errs = append(errs, sets.RegisterService(k, svc.Sets))
+	}
+	if svc.SetAdmin != nil {
+		errs = append(errs, setadmin.RegisterService(k, svc.SetAdmin))
+	}
+	return errors.Join(errs...)
 }
 
 // Addr is where the server listens.
