@@ -1,7 +1,6 @@
 package storesvr
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/hashicorp/raft"
@@ -112,32 +111,10 @@ func (n *Node) catchUp() error {
 	return nil
 }
 
-// dropReplaced removes the entries that an installed snapshot has replaced, if the
-// process died before Raft did so: they lead to another state.
+// dropReplaced fits the log to the newest snapshot before Raft runs, if the process
+// died before that was done.
 func dropReplaced(log raft.LogStore, snap *raft.SnapshotMeta) error {
-	first, err := log.FirstIndex()
-	if err != nil {
-		return err
-	}
-	last, err := log.LastIndex()
-	if err != nil {
-		return err
-	}
-	if last == 0 || first > snap.Index {
-		return nil
-	}
-	if last >= snap.Index {
-		var l raft.Log
-		switch err := log.GetLog(snap.Index, &l); {
-		case errors.Is(err, raft.ErrLogNotFound):
-			last = snap.Index // what is after the hole follows the snapshot
-		case err != nil:
-			return err
-		case l.Term == snap.Term:
-			return nil // the log leads to the snapshot
-		}
-	}
-	return log.DeleteRange(first, last)
+	return fitLog(log, snap, dropTail)
 }
 
 func (n *Node) restoreNewest(id string) error {

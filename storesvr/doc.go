@@ -14,6 +14,8 @@
 //   - A node on an empty directory, new or wiped, votes for nobody who knows more
 //     than an unborn cluster until it has caught up with a leader (newcomer.go):
 //     a wiped voter has forgotten what it acknowledged.
+//   - A snapshot of a leader's takes nothing back: an older one is refused
+//     (snapshots.go), and of the log goes only what never was committed (fitlog.go).
 //
 // A reader starts at node.go, then leader.go (the loop of a leadership) and
 // decide.go (what it decides, pure); session.go and server.go are the RPCs.

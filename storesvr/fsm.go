@@ -29,6 +29,14 @@ type fsm struct {
 	// changed is told when something in the meta state may have changed.
 	changed func()
 	counts  *counts
+	// taking is told of a snapshot that begins; nil: nobody is.
+	taking func(from uint64)
+	// fit makes the log fit a snapshot that was installed; nil: there is no log.
+	fit func(*raft.SnapshotMeta) error
+	// closing: a snapshot under way is given up.
+	closing <-chan struct{}
+	// seen is the last entry that Raft has given, or restored. Raft's goroutine has it.
+	seen uint64
 
 	mu sync.RWMutex
 	st *state.State
@@ -110,6 +118,7 @@ func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
 	out := make([]any, len(logs))
 	visible := false
 	for i, l := range logs {
+		f.seen = max(f.seen, l.Index)
 		if l.Type != raft.LogCommand {
 			continue
 		}
@@ -203,6 +212,9 @@ func (f *fsm) Snapshot() (snap raft.FSMSnapshot, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if f.taking != nil {
+		f.taking(max(f.seen, f.applied))
+	}
 	return &fsmSnapshot{fsm: f, view: v, applied: f.applied, restores: f.restores}, nil
 }
 
@@ -225,7 +237,7 @@ func (s *fsmSnapshot) outdated() error {
 }
 
 func (s *fsmSnapshot) Persist(sink raft.SnapshotSink) error {
-	sum, err := disk.WriteSnapshot(sink, s.view)
+	sum, err := disk.WriteSnapshot(stoppable{sink, s.fsm.closing}, s.view)
 	if err == nil {
 		err = s.outdated()
 	}
@@ -242,22 +254,41 @@ func (s *fsmSnapshot) Persist(sink raft.SnapshotSink) error {
 
 func (s *fsmSnapshot) Release() { s.view.Release() }
 
-// Restore takes a snapshot that the leader sent, unless this node is past it. A
-// bad snapshot leaves everything as it was; a disk that fails ends the node.
+// Restore takes a snapshot that the leader sent, unless this node is past it, and
+// fits the log to it. A bad snapshot leaves everything as it was; a disk that fails
+// ends the node.
 func (f *fsm) Restore(r io.ReadCloser) (err error) {
 	defer f.recovered(&err)
 	err = f.restore(r)
-	var behind *alreadyAppliedError
-	if errors.As(err, &behind) {
-		return nil
+	past := errors.As(err, new(*alreadyAppliedError))
+	if past {
+		err = nil
+	}
+	if err == nil {
+		// After the state, so that a node that dies between has what leads to it.
+		err = f.fitLog(snapshotOf(r))
 	}
 	if errors.As(err, new(*disk.IOError)) || errors.As(err, new(*disk.CorruptError)) {
 		return f.failed(err)
 	}
-	if err == nil {
+	if err == nil && !past {
 		f.changed()
 	}
 	return err
+}
+
+func (f *fsm) fitLog(snap *raft.SnapshotMeta) error {
+	if snap == nil {
+		return nil
+	}
+	f.seen = max(f.seen, snap.Index)
+	if f.fit == nil {
+		return nil
+	}
+	if err := f.fit(snap); err != nil {
+		return f.failed(fmt.Errorf("fit the log to the snapshot of entry %d: %w", snap.Index, err))
+	}
+	return nil
 }
 
 func (f *fsm) restore(r io.Reader) error {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync"
 	"sync/atomic"
 
 	"github.com/hashicorp/raft"
@@ -26,6 +27,8 @@ type logGuard struct {
 	writing writing
 	// applied answers the last applied index: entries up to it are committed for ever.
 	applied func() uint64
+	// deleting: Raft compacts the log in one goroutine while another may fit it to a snapshot.
+	deleting sync.Mutex
 }
 
 // halt does not return when Raft is running.
@@ -63,16 +66,16 @@ func (g *logGuard) change(write func() error) error {
 	return err
 }
 
-// IsMonotonic has Raft empty the log when a snapshot of the leader's replaces it.
-// By itself it would keep the last TrailingLogs entries: among them may be some
-// that were never committed, left by a leader that was cut off, and as a leader
-// again this node would feed them to a follower that is as far behind.
-func (g *logGuard) IsMonotonic() bool { return true }
-
 // DeleteRange drops old entries, or a suffix that a new leader has other entries
 // for. A suffix that was applied here was committed: a leader who lacks it was
 // elected by a quorum that has lost its data, and following it would fork the state.
+//
+// Of old entries the last stays, so that the log has the snapshot's own entry
+// whenever it has one after it: a leader that disagrees about what follows looks
+// for the last entry that both have, and Raft finds the snapshot's only in the log.
 func (g *logGuard) DeleteRange(from, to uint64) error {
+	g.deleting.Lock()
+	defer g.deleting.Unlock()
 	last, err := g.LogStore.LastIndex()
 	first, ferr := g.LogStore.FirstIndex()
 	if err := errors.Join(err, ferr); err != nil {
@@ -82,6 +85,13 @@ func (g *logGuard) DeleteRange(from, to uint64) error {
 		err := &LostQuorumError{From: from, Applied: applied}
 		halt(&g.running, g.fail, err)
 		return err
+	}
+	if from <= first && to < last {
+		to--
+	}
+	// An installed snapshot may have emptied the log since Raft looked.
+	if last == 0 || to < first {
+		return nil
 	}
 	return g.change(func() error { return g.LogStore.DeleteRange(from, to) })
 }

@@ -113,6 +113,7 @@ func (n *Node) start(tr raft.Transport) error {
 		fail:    n.fail,
 		changed: n.changed.give,
 		counts:  &n.counts,
+		closing: n.closing,
 	}
 	if err := n.fsm.load(); err != nil {
 		return err
@@ -123,22 +124,25 @@ func (n *Node) start(tr raft.Transport) error {
 	if t, ok := tr.(*Transport); ok {
 		t.setNames(n.nodeAt)
 	}
-	n.logs = &logGuard{LogStore: n.st.Log, fail: n.fail, applied: n.fsm.appliedIndex}
+	cache, err := raft.NewLogCache(raftLogCache, n.st.Log)
+	if err != nil {
+		return err
+	}
+	// Around the cache: what fits the log to a snapshot must not leave old entries in it.
+	n.logs = &logGuard{LogStore: cache, fail: n.fail, applied: n.fsm.appliedIndex}
+	snaps := &snapshotGuard{SnapshotStore: n.st.Snapshots, fail: n.fail, applied: n.raftApplied}
+	n.fsm.taking, n.fsm.fit = snaps.taking, n.logs.fit
 	tr = &stuckTransport{Transport: tr, log: &n.logs.writing, max: n.cfg.RaftTimeout / stuckShare}
 	if !n.st.Identity.Identity().Joined {
 		n.newcomer = newNewcomer(tr, quietTimeouts*n.cfg.RaftTimeout, n.log, n.join)
 		tr = n.newcomer
 	}
 	stable := &stableGuard{StableStore: n.st.Stable, fail: n.fail}
-	cache, err := raft.NewLogCache(raftLogCache, n.logs)
-	if err != nil {
-		return err
-	}
 	conf := n.raftConfig()
 	if err := n.bootstrap(conf, stable, tr); err != nil {
 		return errors.Join(err, closeTransport(tr))
 	}
-	if n.raft, err = newRaft(conf, n.fsm, cache, stable, n.st.Snapshots, tr); err != nil {
+	if n.raft, err = newRaft(conf, n.fsm, n.logs, stable, snaps, tr); err != nil {
 		// Raft's text has lost the type of what the log said.
 		if cause := n.failure.get(); cause != nil {
 			err = fmt.Errorf("start raft: %w", cause)
@@ -155,6 +159,15 @@ func (n *Node) start(tr raft.Transport) error {
 	}
 	n.log.Info("store started", zap.Uint64("applied", n.fsm.appliedIndex()), zap.String("raft", n.cfg.RaftAddr))
 	return nil
+}
+
+// raftApplied counts entries that are no commands, too, as soon as Raft is known to run.
+func (n *Node) raftApplied() uint64 {
+	applied := n.fsm.appliedIndex()
+	if n.logs.running.Load() {
+		applied = max(applied, n.raft.AppliedIndex())
+	}
+	return applied
 }
 
 // run follows leadership and failures until the node stops.

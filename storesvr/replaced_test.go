@@ -54,11 +54,11 @@ func TestWhatASnapshotReplacedIsDroppedAtTheStart(t *testing.T) {
 		want  []uint64
 	}{
 		{"the log leads to the snapshot", []uint64{1, 1, 2, 2, 2}, []uint64{10, 11, 12, 13, 14}},
-		{"it ends before", []uint64{1, 1, 1}, nil},
-		{"it goes another way", []uint64{1, 1, 1, 1, 1}, nil},
-		{"a hole", []uint64{1, 1, 0, 0, 2}, []uint64{14}},
-		{"it begins after", []uint64{0, 0, 0, 0, 2}, []uint64{14}},
-		{"empty", nil, nil},
+		{"it ends before", []uint64{1, 1, 1}, []uint64{13}},
+		{"it goes another way", []uint64{1, 1, 1, 1, 1}, []uint64{13}},
+		{"a hole", []uint64{1, 1, 0, 0, 2}, []uint64{13, 14}},
+		{"it begins after", []uint64{0, 0, 0, 0, 2}, []uint64{13, 14}},
+		{"empty", nil, []uint64{13}},
 	} {
 		log := raft.NewInmemStore()
 		for i, term := range c.terms {
