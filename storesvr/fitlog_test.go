@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -181,11 +182,11 @@ func TestADelayedCopyOfASnapshotChangesNothing(t *testing.T) {
 		if req == nil {
 			t.Fatal("no snapshot was sent")
 		}
-		for i := range uint64(10) {
+		for i := range uint64(5) {
 			w.extend(100+i, 101+i, 100)
 		}
-		sameState(t, w.n, f, 110)
-		time.Sleep(time.Second)
+		sameState(t, w.n, f, 105)
+		time.Sleep(100 * time.Millisecond)
 		type has struct{ first, last, applied, raft uint64 }
 		now := func() (h has) {
 			h.first, _ = f.st.Log.FirstIndex()
@@ -194,22 +195,23 @@ func TestADelayedCopyOfASnapshotChangesNothing(t *testing.T) {
 			return h
 		}
 		before := now()
-		if before.raft <= req.LastLogIndex {
-			t.Fatalf("%+v, and the snapshot is of %d", before, req.LastLogIndex)
+		list, err := f.st.Snapshots.List()
+		if err != nil || len(list) == 0 || list[0].Index != req.LastLogIndex || before.raft <= req.LastLogIndex {
+			t.Fatalf("%+v and snapshots %v (%v), the leader's is of %d", before, list, err, req.LastLogIndex)
 		}
 		g.mu.Lock()
 		tr := g.trs[w.n.cfg.ID]
 		g.mu.Unlock()
 		copied := *req
-		err := tr.InstallSnapshot(raft.ServerID(f.cfg.ID), raft.ServerAddress(raftAddr(f.cfg.ID)), &copied, &raft.InstallSnapshotResponse{}, bytes.NewReader(data))
+		err = tr.InstallSnapshot(raft.ServerID(f.cfg.ID), raft.ServerAddress(raftAddr(f.cfg.ID)), &copied, &raft.InstallSnapshotResponse{}, bytes.NewReader(data))
 		if after := now(); after != before {
 			t.Errorf("%+v became %+v", before, after)
 		}
-		if err == nil {
-			t.Error("the copy was accepted")
+		if err == nil || !strings.Contains(err.Error(), (&StaleSnapshotError{Snapshot: req.LastLogIndex, Has: before.raft}).Error()) {
+			t.Errorf("the copy was answered with: %v", err)
 		}
-		w.extend(110, 111, 100)
-		sameState(t, w.n, f, 111)
+		w.extend(105, 106, 100)
+		sameState(t, w.n, f, 106)
 	})
 }
 
