@@ -115,7 +115,7 @@ func Serve(ln net.Listener, svc Services, o Options) (*Server, error) {
 		kitex.WithExitSignal(func() <-chan error { return s.exit }),
 		kitex.WithExitWaitTime(time.Millisecond),
 		kitex.WithMiddleware(s.middleware(lim)),
-		kitex.WithGRPCUnknownServiceHandler(unknownMethod),
+		kitex.WithGRPCUnknownServiceHandler(s.unregistered(newReflection(svc))),
 		kitex.WithGRPCMaxConcurrentStreams(maxStreamsPerConn),
 		kitex.WithGRPCInitialWindowSize(streamWindowBytes),
 		kitex.WithGRPCInitialConnWindowSize(connWindowBytes),
@@ -254,6 +254,27 @@ func answerInKind(ri rpcinfo.RPCInfo) {
 		if ink, ok := ri.Invocation().(rpcinfo.InvocationSetter); ok {
 			ink.SetExtra("send-compressor", "")
 		}
+	}
+}
+
+// unregistered handles what no generated code is for.
+func (s *Server) unregistered(r *reflection) func(context.Context, string, streaming.Stream) error {
+	lim := &limits{maxMessage: reflectionRequestMax}
+	return func(ctx context.Context, method string, stream streaming.Stream) error {
+		if method != reflectionMethod {
+			return unknownMethod(ctx, method, stream)
+		}
+		if !s.beginCall() {
+			return encodeStatus(ErrStopping).Err()
+		}
+		defer s.calls.Done()
+		conn, err := nphttp2.GetServerConn(stream) //nolint:staticcheck // as above
+		if err != nil {
+			return encodeStatus(err).Err()
+		}
+		ri := rpcinfo.GetRPCInfo(ctx)
+		answerInKind(ri)
+		return r.serve(ctx, s.streams, &limitedStream{Stream: stream, conn: conn, ri: ri, limits: lim})
 	}
 }
 
