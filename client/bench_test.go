@@ -82,3 +82,25 @@ func BenchmarkAllocMany(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/1000, "ns/key")
 }
+
+// A guard against work per key that creeps back: no allocation is made for a
+// single key of a large call, here or there.
+func TestAllocManyAllocatesNothingPerKey(t *testing.T) {
+	c, err := client.Dial(t.Context(), []string{"a:1"}, client.WithTransport(instant{newFake("a:1", "b:1")}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	reqs := make([]client.Request, 1000)
+	for i := range reqs {
+		reqs[i] = client.Request{Key: client.UID(uint64(i)), N: 1}
+	}
+	mallocs := testing.AllocsPerRun(50, func() {
+		if _, err := c.AllocMany(context.Background(), reqs); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if most := float64(len(reqs)) / 10; mallocs > most {
+		t.Errorf("%v allocations for %d keys, at most %v are expected", mallocs, len(reqs), most)
+	}
+}
