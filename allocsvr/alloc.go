@@ -20,6 +20,10 @@ type ask struct {
 	// raised is what the raise that it waited for last asked for, and spare what
 	// the next one is to ask for beyond n.
 	raised, spare ids.Seq
+	// refused: the store did not take its last raise, since the range is moving;
+	// refusals counts those.
+	refused  bool
+	refusals uint8
 }
 
 // answer to an ask. Exactly one of first and fail is set.

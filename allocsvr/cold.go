@@ -3,6 +3,7 @@ package allocsvr
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/seqsvr/seqsvr/allocsvr/arena"
@@ -44,24 +45,7 @@ func (s *Server) allocateCold(ctx context.Context, w *world, asks []ask, out []a
 			aw.ask = i
 			waits = append(waits, aw)
 		}
-		cold = cold[:0]
-		for j, aw := range waits {
-			fail, err := aw.wait(ctx, s.dying)
-			if err != nil {
-				for _, late := range waits[j:] {
-					out[late.ask].fail = s.tooLate(err)
-				}
-				break
-			}
-			if fail != nil {
-				out[aw.ask].fail = fail
-				continue
-			}
-			if aw.raising != nil {
-				asks[aw.ask].raised = aw.raising.asked
-			}
-			cold = append(cold, aw.ask)
-		}
+		cold = s.awaitAll(ctx, waits, asks, out, cold[:0])
 		if ctx.Err() != nil {
 			// Its caller is gone, or as good as: no number is issued to nobody.
 			for _, i := range cold {
@@ -70,6 +54,41 @@ func (s *Server) allocateCold(ctx context.Context, w *world, asks []ask, out []a
 			return
 		}
 	}
+}
+
+// awaitAll waits for all there is to wait for, and lists the asks to be looked at
+// again. News are waited for only when nothing else is: keys that got their numbers
+// do not wait for those beside them whose range is moving.
+func (s *Server) awaitAll(ctx context.Context, waits []await, asks []ask, out []answer, again []int) []int {
+	raising := slices.ContainsFunc(waits, func(aw await) bool { return aw.raising != nil })
+	for j, aw := range waits {
+		if raising && aw.raising == nil {
+			again = append(again, aw.ask)
+			continue
+		}
+		fail, err := aw.wait(ctx, s.dying)
+		if err != nil {
+			for _, late := range waits[j:] {
+				if out[late.ask].fail = late.late; late.late == nil {
+					out[late.ask].fail = s.tooLate(err)
+				}
+			}
+			return again
+		}
+		if fail != nil {
+			out[aw.ask].fail = fail
+			continue
+		}
+		if aw.raising != nil {
+			a := &asks[aw.ask]
+			a.raised = aw.raising.asked
+			if a.refused = aw.raising.moving; a.refused {
+				a.refusals++
+			}
+		}
+		again = append(again, aw.ask)
+	}
+	return again
 }
 
 // passCold is pass for keys that needed more than the hot path. Unlike it, it
@@ -147,6 +166,8 @@ type await struct {
 	raising *extend
 	news    <-chan struct{}
 	until   time.Time // of waiting for news
+	// late is the failure if time runs out; nil: the usual.
+	late *Failure
 }
 
 // wait returns a failure if there will be no numbers, an error if it was cut
@@ -181,7 +202,16 @@ func (s *Server) want(w *world, a *ask, handOver time.Time) (await, *Failure) {
 	news := s.news.wait() // before looking, so that no change is missed
 	sec.mu.Lock()
 	defer sec.mu.Unlock()
-	if ours := w.ranges.Load(); !sec.servingAt(w, sec.epoch) || !ours.has(a.key) {
+	ours := w.ranges.Load()
+	if a.refused {
+		// The store knows more of the ranges than we do: look again when we may have heard.
+		a.refused = false
+		return await{news: news, until: time.Now().Add(min(movingRetryMin<<min(a.refusals, 10), movingRetryMax)), late: errMoving}, nil
+	}
+	if ours.isFrozen(a.key) {
+		return await{news: news, until: time.Now().Add(s.cfg.MaxWait), late: errMoving}, nil
+	}
+	if !sec.servingAt(w, sec.epoch) || !ours.has(a.key) {
 		if fail, stay := s.elsewhere(w, sec, a.key); !stay || !time.Now().Before(handOver) {
 			return await{}, fail
 		}
@@ -194,11 +224,8 @@ func (s *Server) want(w *world, a *ask, handOver time.Time) (await, *Failure) {
 	e := sec.extending[a.key]
 	if e == nil {
 		// Room for the key first: what cannot be kept must not be acquired.
-		tok := s.arena.Guard().Enter()
-		_, err := s.arena.Ensure(a.key)
-		tok.Exit()
-		if err != nil {
-			return await{}, ensureFailure(err)
+		if aw, fail, stay := s.ensure(w, sec, a.key); fail != nil || stay {
+			return aw, fail
 		}
 		e = &extend{s: s, w: w, sec: sec, key: a.key, epoch: sec.epoch, done: make(chan struct{})}
 		sec.extending[a.key] = e
@@ -217,6 +244,41 @@ func (s *Server) want(w *world, a *ask, handOver time.Time) (await, *Failure) {
 	}
 	return await{raising: e}, nil
 }
+
+// ensure has the arena hold the key, open. stay: wait for the key's hand-back
+// first, and look again. It needs sec.mu, with the section serving.
+func (s *Server) ensure(w *world, sec *section, k ids.Key) (aw await, fail *Failure, stay bool) {
+	patience := time.Now().Add(s.cfg.MaxWait)
+	if sec.doubted[k] {
+		return await{}, errUntrusted, false
+	}
+	if ev := sec.returning[k]; ev != nil {
+		return await{news: ev.done, until: patience}, nil, true
+	}
+	defer s.arena.Guard().Enter().Exit()
+	cell, err := s.arena.Ensure(k)
+	if err != nil {
+		return await{}, ensureFailure(err), false
+	}
+	if _, bound, closed := cell.Load(); closed && bound == 0 {
+		s.arena.Free(k) // nothing was issued from it
+		return await{news: closedChan, until: patience}, nil, true
+	} else if closed {
+		// A process before us closed it, and may not have handed it back.
+		ev := s.closeKey(w, sec, k, cell)
+		if err := s.queue.Submit(raise.HandBack, ev); err != nil {
+			return await{}, submitFailure(err), false
+		}
+		return await{news: ev.done, until: patience}, nil, true
+	}
+	return await{}, nil, false
+}
+
+// The pauses of callers whose key the store refuses because its range is moving.
+const (
+	movingRetryMin = 2 * time.Millisecond
+	movingRetryMax = 50 * time.Millisecond
+)
 
 // roomFor is how many numbers the next raise must ask for, so that the ask gets
 // its own. If the last raise asked for enough, and others were faster while it was
@@ -242,7 +304,7 @@ var closedChan = func() chan struct{} { c := make(chan struct{}); close(c); retu
 func (s *Server) prefetch(w *world, sec *section, k ids.Key) {
 	sec.mu.Lock()
 	defer sec.mu.Unlock()
-	if !sec.servingAt(w, sec.epoch) || sec.extending[k] != nil {
+	if !sec.servingAt(w, sec.epoch) || sec.extending[k] != nil || sec.returning[k] != nil {
 		return
 	}
 	e := &extend{s: s, w: w, sec: sec, key: k, epoch: sec.epoch, done: make(chan struct{}), queued: true}
@@ -267,6 +329,8 @@ func (s *Server) elsewhere(w *world, sec *section, k ids.Key) (fail *Failure, st
 	switch {
 	case err != nil:
 		return failf(seqpb.Code_CODE_NOT_OWNER, "%v", err), false
+	case r.Set != w.set && !r.Owned():
+		return failf(seqpb.Code_CODE_NOT_OWNER, "the key is served by set %s; its owners are known to its stores %v", r.Set, t.Set(r.Set).Stores), false
 	case r.Owned() && r.Owner.Session != w.session && r.Owner.Addr != s.cfg.Addr:
 	case w.lost.Load() || r.Owned() && r.Owner.Session != w.session:
 		// Also when it is a session that a process before us had: nobody serves it

@@ -43,7 +43,7 @@ func (s *Server) current(ctx context.Context, w *world, keys []reading, wait tim
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	handOver := time.Now().Add(min(handOverWait, wait/2))
-	back := readRetryMin
+	back, moves := readRetryMin, false
 	for {
 		news := s.news.wait()
 		cold = s.stillOurs(w, keys, cold, handOver)
@@ -55,17 +55,23 @@ func (s *Server) current(ctx context.Context, w *world, keys []reading, wait tim
 			if cold = s.readHeld(w, keys, cold, true); len(cold) == 0 {
 				return
 			}
-			continue
+			if !moving {
+				continue
+			}
+			moves, err = true, errRangeMoves
 		}
 		if ctx.Err() != nil || s.closed() {
+			if moves {
+				err = errRangeMoves
+			}
 			for _, i := range cold {
 				keys[i].fail = s.readTooLate(err)
 			}
 			return
 		}
 		pause := back
-		if moving {
-			pause = time.Until(handOver)
+		if wait := time.Until(handOver); errors.Is(err, errChangesHands) && wait > 0 {
+			pause = wait
 		} else {
 			back = min(2*back, readRetryMax)
 		}
@@ -148,6 +154,8 @@ func (s *Server) stillOurs(w *world, keys []reading, todo []int, handOver time.T
 		if sec.servingAt(w, sec.epoch) && ours.has(r.key) {
 			r.epoch = sec.epoch
 			rest = append(rest, i)
+		} else if ours.isFrozen(r.key) {
+			rest = append(rest, i)
 		} else if fail, stay := s.elsewhere(w, sec, r.key); !stay || !time.Now().Before(handOver) {
 			r.fail = fail
 		} else {
@@ -158,9 +166,13 @@ func (s *Server) stillOurs(w *world, keys []reading, todo []int, handOver time.T
 	return rest
 }
 
-var errChangesHands = errors.New("the section changes hands")
+var (
+	errChangesHands = errors.New("the section changes hands")
+	errRangeMoves   = errors.New("the key's range is moving from one set to another")
+)
 
-// readStore asks for the keys whose sections are ours. With moving, some are not now.
+// readStore asks for the keys whose sections are ours. With moving, some are not
+// now; without an error the others are answered.
 func (s *Server) readStore(ctx context.Context, keys []reading, todo []int) (moving bool, err error) {
 	ask := make([]ids.Key, 0, min(len(todo), readKeysMax))
 	for len(todo) > 0 {
@@ -172,22 +184,28 @@ func (s *Server) readStore(ctx context.Context, keys []reading, todo []int) (mov
 			}
 			ask = append(ask, keys[i].key)
 		}
-		vals, err := s.session.Read(ctx, ask)
+		vals, away, err := s.session.Read(ctx, ask)
 		if err != nil {
 			return false, err
 		}
 		for j, i := range todo[:n] {
 			keys[i].value = vals[j]
 		}
+		for _, j := range away {
+			keys[todo[j]].epoch = 0
+			moving = true
+		}
 		todo = todo[n:]
 	}
-	return false, nil
+	return moving, nil
 }
 
 func (s *Server) readTooLate(err error) *Failure {
 	switch {
 	case s.closed():
 		return errStopping
+	case errors.Is(err, errRangeMoves):
+		return errMoving
 	case errors.Is(err, session.ErrNoLeader):
 		return failf(seqpb.Code_CODE_NOT_READY, "%v", err)
 	}

@@ -14,6 +14,9 @@
 //     the closed mark is in the arena and every caller that was inside has left,
 //     so what it says is exact.
 //   - A key is forgotten only after its hand-back was acknowledged.
+//   - Only keys of ranges that the Set map gives to the Set are served, and of those
+//     none of a range that is frozen for a move (ranges.go, freeze.go). The store
+//     keeps the ranges too, and its word counts.
 //   - Reading (Current) acquires nothing.
 //   - Callers who come while a process starts wait for it (door.go), for a second after its start at most.
 //   - Nothing waits without a bound: callers by their deadline and by

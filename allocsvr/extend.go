@@ -27,9 +27,10 @@ type extend struct {
 	carrier *ticket
 	settled bool
 
-	// fail is set before done is closed: there will be no numbers.
-	fail *Failure
-	done chan struct{}
+	// fail is set before done is closed: there will be no numbers. moving: none now.
+	fail   *Failure
+	moving bool
+	done   chan struct{}
 }
 
 // ticket is an extend's place in a lane of the queue. A prefetch for which a
@@ -41,7 +42,7 @@ func (t *ticket) Fill(op *state.Op) bool {
 	e := t.e
 	e.sec.mu.Lock()
 	defer e.sec.mu.Unlock()
-	if e.settled || e.carrier != nil && e.carrier != t || !e.sec.servingAt(e.w, e.epoch) {
+	if e.settled || e.carrier != nil && e.carrier != t || !e.wanted() {
 		return false
 	}
 	e.carrier = t
@@ -73,13 +74,18 @@ func (t *ticket) Done(res state.OpResult, err error) {
 		e.fail = errStopping
 	case err != nil:
 		// No longer wanted, since the section is not ours to raise any more. The callers look again.
-	case !e.sec.servingAt(e.w, e.epoch):
-		// The section closed while the raise was under way: what came is not
-		// ours to issue. If the key was new, nobody will hand it back; the clean
-		// mark of the release covers it.
+	case !e.wanted():
+		// The section closed while the raise was under way, or the key's range: what
+		// came is not ours to issue. If the key was new, nobody will hand it back; the
+		// clean mark of the release covers it, or what vacating the range says.
 	default:
 		e.apply(res)
 	}
+}
+
+// wanted: the key may be served here. It needs sec.mu.
+func (e *extend) wanted() bool {
+	return e.sec.servingAt(e.w, e.epoch) && e.sec.returning[e.key] == nil && e.w.ranges.Load().has(e.key)
 }
 
 // apply needs sec.mu, with the section serving in the extend's epoch.
@@ -91,11 +97,10 @@ func (e *extend) apply(res state.OpResult) {
 	log := e.s.log.With(zap.Uint32("section", uint32(e.sec.no)), zap.Uint64("epoch", uint64(e.epoch)))
 	switch res.Refusal {
 	case state.RefusedNotOwner, state.RefusedEpoch:
-		// The leader knows better. Its directive will say so too; until then, serve nothing.
-		log.Warn("section is not ours any more")
-		e.sec.open.Store(false)
-		e.sec.phase = closing
-		e.w.keeper.drop(e.sec.no, e.epoch)
+		e.sec.notOurs(e.w, e.epoch, e.s.log)
+	case state.RefusedRange, state.RefusedFrozen:
+		// On its way into the Set, or out of it, and the news of it to us.
+		e.moving = true
 	case state.RefusedExhausted:
 		e.fail = errExhausted
 	case state.RefusedCur:
@@ -108,6 +113,7 @@ func (e *extend) apply(res state.OpResult) {
 		if cell, ok := e.s.arena.Find(e.key); ok {
 			cell.Close()
 		}
+		e.sec.doubt(e.key)
 		e.fail = errUntrusted
 	default:
 		log.Error("raise refused", zap.Stringer("key", e.key), zap.Stringer("refusal", res.Refusal))

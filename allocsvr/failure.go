@@ -33,6 +33,7 @@ var (
 	errExhausted    = &Failure{Code: seqpb.Code_CODE_EXHAUSTED, Message: fmt.Sprintf("the key has fewer numbers left below %d than were asked for", ids.MaxSeq)}
 	errStopping     = &Failure{Code: seqpb.Code_CODE_UNAVAILABLE, Message: "this node is stopping"}
 	errNotOwner     = &Failure{Code: seqpb.Code_CODE_NOT_OWNER, Message: "no owner of the key's section is known; fetch the routes and try again"}
+	errMoving       = &Failure{Code: seqpb.Code_CODE_NOT_READY, Message: "the key's range is moving from one set to another; try again"}
 	errBusyWaiting  = &Failure{Code: seqpb.Code_CODE_BUSY, Message: "too many requests wait for the store group; back off"}
 	errUntrusted    = &Failure{Code: seqpb.Code_CODE_UNAVAILABLE, Message: "the store group contradicts this node's memory of the key; see its log"}
 )

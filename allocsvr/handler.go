@@ -55,7 +55,7 @@ func (h handler) Welcomed(w *seqpb.Welcome) error {
 	s.previous = arena.Identity{}
 	world := newWorld(w.ClusterId, w.Set, id.Session, spaces, w.Sections)
 	if t := s.hub.Load(); t.Known() && t.ClusterID == w.ClusterId {
-		world.ranges.Store(rangesOf(t, w.Set))
+		world.learn(t, true, nil)
 	}
 	world.keeper = newKeeper(s, world)
 	s.world.Store(world)
@@ -92,7 +92,7 @@ func (h handler) Routed(pb *seqpb.RouteTable) {
 		return
 	}
 	if w := s.world.Load(); w != nil {
-		w.ranges.Store(rangesOf(s.hub.Load(), w.set))
+		w.learn(s.hub.Load(), false, s.window.NotBefore)
 	}
 	s.changed()
 }

@@ -34,6 +34,7 @@ type keeper struct {
 	over map[ids.Section]ids.Epoch
 	// outstanding ops of releases: the group that is closed now.
 	outstanding int
+	freezes     freezes
 
 	carrier *handover.Carrier // nil: nothing is carried along
 }
@@ -44,6 +45,8 @@ type keeperEvent struct {
 	epoch ids.Epoch
 	// rel is the release that came to its end; nil: drop the section.
 	rel *release
+	// then is all there is to do, if it is set.
+	then func()
 }
 
 func newKeeper(s *Server, w *world) *keeper {
@@ -133,6 +136,10 @@ func (k *keeper) run(ctx context.Context) {
 
 // carryOut makes the sections what the directive says, as far as it can be done now.
 func (k *keeper) carryOut(ctx context.Context, d *seqpb.Directive) {
+	// First, so that nothing of a frozen range is served when its section opens.
+	if k.freezes.directed(d.Frozen) {
+		k.w.freeze(k.freezes.shut(), k.s.hub.Load())
+	}
 	owned := make(map[ids.Section]ids.Epoch, len(d.Section))
 	for i, no := range d.Section {
 		if i < len(d.Epoch) && int(no) < len(k.w.sections) {
@@ -168,6 +175,7 @@ func (k *keeper) carryOut(ctx context.Context, d *seqpb.Directive) {
 		}
 	}
 	k.startReleases(ctx, handBack, nextOwners(d))
+	k.freezeRanges(ctx)
 }
 
 // open makes a section that the leader gave us serve, unless it has been closed in this epoch.
@@ -245,6 +253,10 @@ func (k *keeper) forget(no ids.Section, e ids.Epoch) {
 }
 
 func (k *keeper) happened(ctx context.Context, e keeperEvent) {
+	if e.then != nil {
+		e.then()
+		return
+	}
 	if e.rel == nil {
 		if ph, at := k.w.sections[e.sec].state(); ph != absent && at == e.epoch && k.releases[e.sec] == nil {
 			k.dropAll(ctx, []ids.Section{e.sec})

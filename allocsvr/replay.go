@@ -19,6 +19,7 @@ type identified struct {
 	// Why it has no token yet: its original is under way, or its section is changing hands.
 	pending *dedupe.Pending
 	news    <-chan struct{}
+	moving  bool // its range is
 }
 
 // allocateIdentified answers asks of which some have request ids: those that
@@ -68,13 +69,17 @@ func (s *Server) allocateIdentified(ctx context.Context, w *world, asks []ask, o
 // begin looks a request id up. done: the ask has its answer. Otherwise r says how to go on.
 func (s *Server) begin(w *world, a *ask, out *answer, r *identified, handOver time.Time) (since uint64, done bool) {
 	sec := w.section(a.key)
-	r.pending, r.news = nil, s.news.wait()
+	r.pending, r.news, r.moving = nil, s.news.wait(), false
 	var o dedupe.Outcome
 	err := dedupe.ErrNotReady
-	if sec.open.Load() {
+	ours := w.ranges.Load()
+	if sec.open.Load() && ours.has(a.key) {
 		o, err = s.window.Begin(sec.no, a.key, dedupe.ID(*a.id), a.n, uint64(time.Now().UnixMilli()))
 	}
 	switch {
+	case errors.Is(err, dedupe.ErrNotReady) && ours.isFrozen(a.key):
+		r.moving = true
+		return 0, false
 	case errors.Is(err, dedupe.ErrNotReady):
 		sec.mu.Lock()
 		defer sec.mu.Unlock()
@@ -179,10 +184,17 @@ func (s *Server) awaitOriginal(ctx context.Context, r *identified, out *answer, 
 	} else {
 		var fail *Failure
 		aw := await{news: r.news, until: handOver}
+		if r.moving {
+			aw.until = time.Now().Add(s.cfg.MaxWait)
+		}
 		if fail, err = aw.wait(ctx, s.dying); fail != nil {
 			out.fail = fail
 			return false
 		}
+	}
+	if err != nil && r.moving {
+		out.fail = errMoving
+		return false
 	}
 	if err != nil {
 		out.fail = failf(seqpb.Code_CODE_BUSY, "an earlier request with this id is still under way: %v", err)

@@ -2,8 +2,10 @@ package allocsvr
 
 import (
 	"context"
+	"errors"
 	"time"
 
+	"github.com/seqsvr/seqsvr/allocsvr/session"
 	"github.com/seqsvr/seqsvr/internal/ids"
 	"github.com/seqsvr/seqsvr/internal/wire"
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
@@ -220,7 +222,7 @@ func (s *Server) Current(ctx context.Context, req *seqpb.CurrentRequest) (*seqpb
 	return rep, nil
 }
 
-// Gaps implements seqpb.Seq. Any node answers it, whoever owns the key.
+// Gaps implements seqpb.Seq. Any node of the key's Set answers it, whoever owns the key.
 func (s *Server) Gaps(ctx context.Context, req *seqpb.GapsRequest) (*seqpb.GapsReply, error) {
 	w, err := s.present()
 	if err != nil {
@@ -242,6 +244,9 @@ func (s *Server) Gaps(ctx context.Context, req *seqpb.GapsRequest) (*seqpb.GapsR
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.MaxWait)
 	defer cancel()
 	gaps, err := s.session.ReadGaps(ctx, keys[0])
+	if errors.Is(err, session.ErrElsewhere) {
+		return nil, wire.Refusef(seqpb.Code_CODE_NOT_OWNER, "%v", err)
+	}
 	if err != nil {
 		return nil, s.readTooLate(err)
 	}
@@ -253,6 +258,10 @@ func (s *Server) GetRoutes(_ context.Context, req *seqpb.RoutesRequest) (*seqpb.
 	t, err := s.knownRoutes(req)
 	if err != nil {
 		return nil, err
+	}
+	if req.Set != "" {
+		d, _ := t.SinceOf(req.Set, 0, 0)
+		return wire.Routes(d), nil
 	}
 	return wire.Routes(t.Whole()), nil
 }

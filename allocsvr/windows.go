@@ -81,6 +81,10 @@ func (k *keeper) takeOver(no ids.Section, e ids.Epoch) {
 		log.Warn("window of request ids not taken over whole", zap.Error(err))
 		return
 	}
+	if at := k.w.gainedAt(no); at != 0 {
+		// The last owner may not have known that keys came in.
+		k.s.window.NotBefore(no, at)
+	}
 	k.s.count.windowsTaken.Add(1)
 	log.Debug("window of request ids taken over")
 }

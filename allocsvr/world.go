@@ -8,6 +8,7 @@ import (
 	"github.com/seqsvr/seqsvr/allocsvr/handover"
 	"github.com/seqsvr/seqsvr/internal/ids"
 	"github.com/seqsvr/seqsvr/router"
+	"github.com/seqsvr/seqsvr/sets"
 )
 
 // world is everything that belongs to one session. A new session is a new
@@ -23,9 +24,14 @@ type world struct {
 	stage *handover.Stage
 	// lost is set, for good, before anything of the world is dropped.
 	lost atomic.Bool
-	// ranges is the newest table known to say which positions the Set owns; nil
-	// while none does, then nothing is served.
+	// ranges is what may be served, by the newest table known and what is frozen;
+	// nil while no table is known, then nothing is served.
 	ranges atomic.Pointer[ranges]
+	// rangesMu orders the changes of ranges. frozen are those that are leaving;
+	// gained is, per section, when keys came into the Set last, in Unix ms.
+	rangesMu sync.Mutex
+	frozen   []sets.Range
+	gained   []uint64
 	// told: a directive has been carried out, so that "owns nothing" is knowledge.
 	told atomic.Bool
 }
@@ -33,7 +39,7 @@ type world struct {
 func newWorld(clusterID, set string, session ids.SessionID, spaces []ids.Space, sections uint32) *world {
 	w := &world{
 		clusterID: clusterID, set: set, session: session, spaces: spaces, sections: make([]section, sections),
-		stage: handover.NewStage(clusterID, session, sections),
+		stage: handover.NewStage(clusterID, session, sections), gained: make([]uint64, sections),
 	}
 	for i := range w.sections {
 		w.sections[i].no = ids.Section(i)
@@ -52,32 +58,39 @@ func (w *world) space(name string) (ids.Space, bool) {
 	return ids.Space{}, false
 }
 
-// ranges is what the Set map says of one Set.
-type ranges struct {
-	table *router.Table
-	set   string
-	// whole: every position of every space is the Set's, so that no key needs a look.
-	whole bool
+// learn takes the newest table into the ranges. Before keys are served that were
+// not the Set's, gain is told of their sections: what it remembers of them begins
+// there. first: the table is what a process before this one knew, at the least.
+func (w *world) learn(t *router.Table, first bool, gain func(no ids.Section, nowMS uint64)) {
+	w.rangesMu.Lock()
+	defer w.rangesMu.Unlock()
+	next, now := rangesOf(t, w.set, w.frozen), uint64(time.Now().UnixMilli())
+	if !first {
+		for _, r := range w.ranges.Load().gained(next, t.Map.Version) {
+			eachSection(r, len(w.sections), func(no ids.Section) {
+				w.gained[no] = now
+				gain(no, now)
+			})
+		}
+	}
+	w.ranges.Store(next)
 }
 
-func rangesOf(t *router.Table, set string) *ranges {
-	r := &ranges{table: t, set: set, whole: true}
-	for _, e := range t.Map.Entries {
-		r.whole = r.whole && e.Set == set
+// freeze has nothing served of the frozen ranges, and of no others that were.
+func (w *world) freeze(frozen []sets.Range, t *router.Table) {
+	w.rangesMu.Lock()
+	defer w.rangesMu.Unlock()
+	w.frozen = frozen
+	if w.ranges.Load() != nil {
+		w.ranges.Store(rangesOf(t, w.set, frozen))
 	}
-	return r
 }
 
-// has tells whether the key is one of the Set's. Two Sets must never serve one key.
-func (r *ranges) has(k ids.Key) bool {
-	if r == nil {
-		return false
-	}
-	if r.whole {
-		return true
-	}
-	set, ok := r.table.Map.Lookup(k.Space, k.Position())
-	return ok && set == r.set
+// gainedAt is when keys of the section came into the Set last; 0 for never.
+func (w *world) gainedAt(no ids.Section) uint64 {
+	w.rangesMu.Lock()
+	defer w.rangesMu.Unlock()
+	return w.gained[no]
 }
 
 // phase of a section's life here: absent → serving → closing → absent.
@@ -108,6 +121,10 @@ type section struct {
 	// holes has the keys that were acquired with a hole which no caller was told
 	// of yet. They have nothing in the arena, so the hot path does not find them.
 	holes map[ids.Key]hole
+	// returning has the closed keys whose hand-back is not acknowledged; see evict.go.
+	returning map[ids.Key]*eviction
+	// doubted keys stay closed: the store group contradicts the arena.
+	doubted map[ids.Key]bool
 	// rate of numbers a second, smoothed; seen is taken at the last look. The load report's own.
 	rate float64
 	seen uint64
@@ -129,6 +146,8 @@ func (sec *section) start(w *world, e ids.Epoch) bool {
 	sec.phase, sec.epoch = serving, e
 	sec.extending = map[ids.Key]*extend{}
 	sec.holes = map[ids.Key]hole{}
+	sec.returning = map[ids.Key]*eviction{}
+	sec.doubted = nil
 	sec.open.Store(true)
 	return true
 }

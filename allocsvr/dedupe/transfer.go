@@ -23,6 +23,24 @@ func (t *Table) Used(no ids.Section) bool {
 	return t.arena.RecordsSince(no) != 0
 }
 
+// NotBefore has the section promise nothing of before ms (Unix): keys came into it
+// of which the past is not known here. Call it before they are served.
+func (t *Table) NotBefore(no ids.Section, ms uint64) {
+	defer t.arena.Guard().Enter().Exit()
+	if t.arena.RecordsSince(no) == 0 {
+		return // it begins with the first id
+	}
+	s, err := t.lock(no, ms)
+	if err != nil {
+		return
+	}
+	defer s.mu.Unlock()
+	if s.since < ms {
+		s.since = ms
+		t.arena.NoteRecordsSince(no, ms)
+	}
+}
+
 // Export copies the section's window, without what is too old for any space. It is
 // complete when the section was closed before and its calls have ended.
 func (t *Table) Export(no ids.Section, now uint64) (Export, error) {

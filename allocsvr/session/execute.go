@@ -95,11 +95,12 @@ func (s *Session) Execute(ctx context.Context, ops []state.Op) ([]state.OpResult
 	return nil, fmt.Errorf("store %s: batch refused: %v", l.addr, out.Refusal)
 }
 
-// Read asks what the durable tier knows of keys. It does not wait for a leader.
-func (s *Session) Read(ctx context.Context, keys []ids.Key) ([]ids.Seq, error) {
+// Read asks what the durable tier knows of keys. away are the indices of those
+// that the Set may not speak for now. It does not wait for a leader.
+func (s *Session) Read(ctx context.Context, keys []ids.Key) (vals []ids.Seq, away []int, err error) {
 	l, _ := s.linkNow()
 	if l == nil {
-		return nil, ErrNoLeader
+		return nil, nil, ErrNoLeader
 	}
 	req := &seqpb.ReadRequest{ClusterId: l.id.ClusterID, Keys: make([]*seqpb.KeyRef, len(keys))}
 	for i, k := range keys {
@@ -109,20 +110,29 @@ func (s *Session) Read(ctx context.Context, keys []ids.Key) ([]ids.Seq, error) {
 	defer done()
 	rep, err := l.conn.Read(ctx, req)
 	if err != nil {
-		return nil, fmt.Errorf("store %s: read: %w", l.addr, err)
+		return nil, nil, fmt.Errorf("store %s: read: %w", l.addr, err)
 	}
 	if err := s.checkRefusal(l, rep.Refusal); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if len(rep.Value) != len(keys) {
-		return nil, fmt.Errorf("store %s: read: %d values for %d keys", l.addr, len(rep.Value), len(keys))
+		return nil, nil, fmt.Errorf("store %s: read: %d values for %d keys", l.addr, len(rep.Value), len(keys))
 	}
-	vals := make([]ids.Seq, len(keys))
+	vals = make([]ids.Seq, len(keys))
 	for i, v := range rep.Value {
 		vals[i] = ids.Seq(v)
 	}
-	return vals, nil
+	for _, i := range rep.Elsewhere {
+		if int(i) >= len(keys) {
+			return nil, nil, fmt.Errorf("store %s: read: key %d of %d is elsewhere", l.addr, i, len(keys))
+		}
+		away = append(away, int(i))
+	}
+	return vals, away, nil
 }
+
+// ErrElsewhere: the Set may not speak for the key now.
+var ErrElsewhere = errors.New("the key's range is another set's, or on its way there")
 
 // ReadGaps asks for the declared holes of a key. It does not wait for a leader.
 func (s *Session) ReadGaps(ctx context.Context, k ids.Key) ([]*seqpb.Gap, error) {
@@ -138,6 +148,9 @@ func (s *Session) ReadGaps(ctx context.Context, k ids.Key) ([]*seqpb.Gap, error)
 	}
 	if err := s.checkRefusal(l, rep.Refusal); err != nil {
 		return nil, err
+	}
+	if rep.Elsewhere {
+		return nil, ErrElsewhere
 	}
 	return rep.Gaps, nil
 }

@@ -100,14 +100,9 @@ func (s *Store) leaving(id ids.SessionID) {
 func (s *Store) routes() *seqpb.RouteTable {
 	m := &s.state.Meta
 	set := &seqpb.SetRoutes{Name: m.Genesis.Set, Version: m.RouteVersion, Sections: uint32(len(m.Sections)), Stores: []string{"store-1"}}
-	t := &seqpb.RouteTable{Cluster: m.Genesis.Cluster, ClusterId: ClusterID, MapVersion: 1, Sets: []*seqpb.SetRoutes{set}}
+	t := &seqpb.RouteTable{Cluster: m.Genesis.Cluster, ClusterId: ClusterID, MapVersion: m.Published.Map.Version, Sets: s.otherSets(set, &m.Published)}
 	for _, sp := range m.Genesis.Spaces {
-		last := ^uint64(0)
-		if sp.Kind == ids.KindUID {
-			last = sp.MaxUID
-		}
 		t.Spaces = append(t.Spaces, &seqpb.Space{Id: uint32(sp.ID), Name: sp.Name, Kind: sp.Kind.String(), MaxUid: sp.MaxUID})
-		set.Ranges = append(set.Ranges, &seqpb.Range{Space: uint32(sp.ID), Last: last})
 	}
 	for i := range m.Sections {
 		set.Owner = append(set.Owner, uint64(m.Sections[i].Owner))

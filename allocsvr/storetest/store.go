@@ -125,8 +125,12 @@ func (s *Store) read(req *seqpb.ReadRequest) *seqpb.ReadReply {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	rep := &seqpb.ReadReply{}
-	for _, k := range req.Keys {
-		rep.Value = append(rep.Value, uint64(s.state.Value(keyOf(k))))
+	for i, k := range req.Keys {
+		if key := keyOf(k); s.state.MaySpeak(key) {
+			rep.Value = append(rep.Value, uint64(s.state.Value(key)))
+		} else {
+			rep.Value, rep.Elsewhere = append(rep.Value, 0), append(rep.Elsewhere, uint32(i))
+		}
 	}
 	return rep
 }
@@ -134,7 +138,10 @@ func (s *Store) read(req *seqpb.ReadRequest) *seqpb.ReadReply {
 func (s *Store) readGaps(req *seqpb.ReadGapsRequest) *seqpb.ReadGapsReply {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	rep := &seqpb.ReadGapsReply{}
+	rep := &seqpb.ReadGapsReply{Elsewhere: !s.state.MaySpeak(keyOf(req.Key))}
+	if rep.Elsewhere {
+		return rep
+	}
 	for _, g := range s.state.Keys.Gaps(keyOf(req.Key)) {
 		rep.Gaps = append(rep.Gaps, &seqpb.Gap{From: uint64(g.From), To: uint64(g.To), Cause: "machine loss"})
 	}
@@ -219,7 +226,7 @@ func (s *Store) place() {
 }
 
 func (s *Store) directive(id ids.SessionID) *seqpb.Directive {
-	d := &seqpb.Directive{Version: s.version}
+	d := &seqpb.Directive{Version: s.version, Frozen: s.frozen()}
 	for _, o := range s.state.Owned(id) {
 		d.Section = append(d.Section, uint32(o.Section))
 		d.Epoch = append(d.Epoch, uint64(o.Epoch))
