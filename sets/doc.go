@@ -9,6 +9,10 @@
 // name space fill all 64 bits and an exclusive end of 2^64 fits no integer
 // type. The text form is the operator's: LO-HI with HI exclusive.
 //
-// The package is pure. It does not decide when a range moves between Sets, and
-// it does not store or publish the map.
+// The Directory is the map with its moves. A move goes in parts, and of each part
+// CommitPart and AbortPart exclude each other for ever (parts.go): what the two
+// Sets make of that is in storesvr/state, and that no key has two owners is argued there.
+//
+// The package is pure. It does not decide when a part is committed, and it does
+// not store or publish the map.
 package sets

@@ -71,7 +71,7 @@ func TestReadsSeeTheNewestChangeInMemoryOrOnDisk(t *testing.T) {
 		index := uint64(0)
 		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
 			k := uid(rapid.Uint64Range(0, 5000).Draw(rt, "key"))
-			switch rapid.IntRange(0, 7).Draw(rt, "do") {
+			switch rapid.IntRange(0, 9).Draw(rt, "do") {
 			case 0:
 				g := []state.Gap{{From: 1, To: ids.Seq(index + 1), Cause: state.CauseAdvance}}
 				s.PutGaps(k, g)
@@ -106,6 +106,34 @@ func TestReadsSeeTheNewestChangeInMemoryOrOnDisk(t *testing.T) {
 				if !slices.Equal(got, exp) {
 					rt.Fatalf("scan of section %d: got %v, want %v", sec, got, exp)
 				}
+			case 3:
+				lo := rapid.Uint64Range(0, 5000).Draw(rt, "lo")
+				r := sets.Range{Space: 1, Lo: ids.Position(lo), Last: ids.Position(lo + rapid.Uint64Range(0, 3000).Draw(rt, "length"))}
+				var got []KeyRecord
+				for after, done := (ids.Key{}), false; !done; {
+					var page []KeyRecord
+					page, after, done = s.Scan(Filter{Within: &r}, after, rapid.IntRange(1, 7).Draw(rt, "limit"))
+					got = append(got, page...)
+				}
+				var exp []KeyRecord
+				want.Each(func(k ids.Key, rec state.Record) bool {
+					if r.Contains(k.Space, k.Position()) {
+						exp = append(exp, KeyRecord{k, rec})
+					}
+					return true
+				})
+				if !slices.Equal(got, exp) {
+					rt.Fatalf("scan of %v: got %v, want %v", r, got, exp)
+				}
+			case 4:
+				want.Each(func(old ids.Key, _ state.Record) bool {
+					k = old
+					return rapid.Bool().Draw(rt, "another")
+				})
+				s.Delete(k)
+				want.Delete(k)
+				index++
+				s.Commit(index, testMeta())
 			default:
 				r := rec(ids.Seq(index))
 				s.Put(k, r)

@@ -35,7 +35,7 @@ var (
 	})
 	genOp = rapid.Custom(func(t *rapid.T) Op {
 		op := Op{Epoch: genEpoch.Draw(t, "epoch")}
-		switch rapid.IntRange(0, 2).Draw(t, "kind") {
+		switch rapid.IntRange(0, 3).Draw(t, "kind") {
 		case 0:
 			op.Kind, op.Key = OpExtend, genKey.Draw(t, "key")
 			op.Cur, op.Step = genSeq.Draw(t, "cur"), genSeq.Draw(t, "step")
@@ -43,6 +43,8 @@ var (
 			op.Kind, op.Key, op.Cur = OpReturn, genKey.Draw(t, "key"), genSeq.Draw(t, "cur")
 		case 2:
 			op.Kind, op.Section, op.Next = OpRelease, genSection.Draw(t, "section"), genSession.Draw(t, "next")
+		case 3:
+			op.Kind, op.Move, op.Part = OpVacate, genMove.Draw(t, "move"), genPart.Draw(t, "part")
 		}
 		return op
 	})
@@ -84,6 +86,7 @@ var (
 			return Genesis{
 				Cluster: genText.Draw(t, "cluster"), ClusterID: genText.Draw(t, "id"), Set: genText.Draw(t, "set"),
 				Sections: rapid.Uint32().Draw(t, "sections"), Spaces: someOf(t, genSpace),
+				Directory: rapid.Bool().Draw(t, "directory"), Ranges: someOf(t, genRange),
 			}
 		}),
 		rapid.Custom(func(t *rapid.T) Command { return PutStore{genStore.Draw(t, "store")} }),
@@ -116,7 +119,8 @@ var (
 			return Batch{genSession.Draw(t, "s"), genInc.Draw(t, "inc"), genBatch.Draw(t, "seq"), someOf(t, genOp)}
 		}),
 	)
-	genReply = rapid.Custom(func(t *rapid.T) Reply {
+	genAnyCommand = rapid.OneOf(genCommand, genSetCommand)
+	genReply      = rapid.Custom(func(t *rapid.T) Reply {
 		r := Reply{Refusal: genNum[Refusal](255).Draw(t, "refusal"), Applied: someOf(t, genAssignment)}
 		if rapid.Bool().Draw(t, "session") {
 			r.Session = genSessionState.Draw(t, "session")
@@ -136,6 +140,9 @@ var (
 			}
 			return res
 		}))
+		if rapid.Bool().Draw(t, "directory's") {
+			r.Move, r.Detail = genMove.Draw(t, "move"), genText.Draw(t, "detail")
+		}
 		return r
 	})
 )
@@ -174,7 +181,7 @@ func roundTrip[T any](t *rapid.T, v T, enc func([]byte, T) []byte, dec func([]by
 
 func TestEncodingsRoundTrip(t *testing.T) {
 	t.Run("command", rapid.MakeCheck(func(t *rapid.T) {
-		roundTrip(t, genCommand.Draw(t, "command"), EncodeCommand, DecodeCommand)
+		roundTrip(t, genAnyCommand.Draw(t, "command"), EncodeCommand, DecodeCommand)
 	}))
 	t.Run("reply", rapid.MakeCheck(func(t *rapid.T) {
 		roundTrip(t, genReply.Draw(t, "reply"), EncodeReply, DecodeReply)
@@ -185,10 +192,22 @@ func TestEncodingsRoundTrip(t *testing.T) {
 		if rec.Epoch != 0 {
 			rec.Bound = ids.Seq(rapid.Uint64Range(uint64(rec.Floor), uint64(ids.MaxSeq)).Draw(t, "bound"))
 		}
+		rec.Moved = rapid.Bool().Draw(t, "moved")
 		roundTrip(t, rec, EncodeRecord, DecodeRecord)
 	}))
 	t.Run("gaps", rapid.MakeCheck(func(t *rapid.T) {
 		roundTrip(t, genGaps.Draw(t, "gaps"), EncodeGaps, DecodeGaps)
+	}))
+	t.Run("records", rapid.MakeCheck(func(t *rapid.T) {
+		roundTrip(t, someOf(t, genKeyed), EncodeRecords, DecodeRecords)
+	}))
+	t.Run("meta of moves", rapid.MakeCheck(func(t *rapid.T) {
+		w := movesOf(rapid.Uint64().Draw(t, "seed"), Bugs{})
+		w.run(200)
+		enc := func(b []byte, m Meta) []byte { return EncodeMeta(b, &m) }
+		for _, s := range w.sets {
+			roundTrip(t, s.Meta.Clone(), enc, DecodeMeta)
+		}
 	}))
 	t.Run("meta", rapid.MakeCheck(func(t *rapid.T) {
 		seed := rapid.Uint64().Draw(t, "seed")

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/seqsvr/seqsvr/internal/ids"
+	"github.com/seqsvr/seqsvr/sets"
 )
 
 // fuzzDecoder: whatever is accepted is stable under encoding, and whatever is
@@ -68,6 +69,14 @@ func FuzzDecodeGaps(f *testing.F) {
 	fuzzDecoder(f, EncodeGaps, DecodeGaps)
 }
 
+func FuzzDecodeRecords(f *testing.F) {
+	f.Add(EncodeRecords(nil, []KeyedRecord{
+		{Key: uid(5), Floor: 57, Bound: 57, Gaps: []Gap{{From: 1, To: 9, Cause: CauseAdvance}}},
+		{Key: ids.Key{Space: 2, Hi: 1, Lo: 2}, Floor: 1, Bound: 11, Epoch: 3},
+	}))
+	fuzzDecoder(f, EncodeRecords, DecodeRecords)
+}
+
 // FuzzApply applies any list of commands, each preceded by its length in two
 // bytes, and checks the invariants after each, and that a replica which went
 // through the encoding of its state holds the same.
@@ -113,6 +122,7 @@ func appendFramed(b []byte, c Command) []byte {
 // fuzzPlay is a short life of a cluster with every kind of command in it.
 func fuzzPlay() []Command {
 	key, name := uid(5), ids.Key{Space: 2, Hi: 1, Lo: 2}
+	part := sets.Range{Space: 1, Last: 511}
 	return []Command{
 		Genesis{Cluster: "c", ClusterID: "i", Set: "s", Sections: 2, Spaces: ids.DefaultSpaces()}.OwningAll(),
 		PutStore{StoreNode{ID: "s1", RaftAddr: "r:1", RPCAddr: "g:1"}},
@@ -142,5 +152,36 @@ func fuzzPlay() []Command {
 		}},
 		Leave{Session: 2, Incarnation: 1, Done: true},
 		DropStore{ID: "s1"},
+		CreateSet{Name: "t", Stores: []string{"t:1"}},
+		StartMove{From: "s", To: "t", Ranges: []sets.Range{part}, NowMS: 5},
+		OpenPart{Move: 1, Part: 1, Range: part},
+		Register{Node: "c", Addr: "c:1"},
+		SetDraining{Node: "b"},
+		Assign{[]Assignment{{0, 3}}},
+		Batch{3, 1, 1, []Op{{Kind: OpExtend, Epoch: 4, Key: key, Step: 10}}},
+		Freeze{Move: 1, Part: 1, Range: part, To: "t"},
+		Batch{3, 1, 2, []Op{{Kind: OpReturn, Epoch: 4, Key: key, Cur: 60}, {Kind: OpVacate, Move: 1, Part: 1}}},
+		Seal{Move: 1, Part: 1},
+		Thaw{Move: 1, Part: 1},
+		CommitPart{Move: 1, Part: 1, Keys: 1, Checksum: 7, FrozenUS: 900},
+		Drop{Move: 1, Part: 1},
+		EndPart{Move: 1, Part: 1, NowMS: 6},
+		EndMove{Move: 1},
+		Sweep{Keys: []ids.Key{key}},
+		StartMove{From: "t", To: "s", NowMS: 7},
+		OpenPart{Move: 2, Part: 1, Range: part},
+		Import{Move: 2, Part: 1, Range: part, From: "t", Records: []KeyedRecord{{Key: key, Floor: 80, Bound: 80}}},
+		AbortPart{Move: 2, Part: 1, Reason: "r"},
+		Discard{Move: 2, Part: 1},
+		EndPart{Move: 2, Part: 1, NowMS: 8},
+		OpenPart{Move: 2, Part: 2, Range: part},
+		Import{Move: 2, Part: 2, Range: part, From: "t"},
+		CommitPart{Move: 2, Part: 2},
+		Activate{Move: 2, Part: 2},
+		EndPart{Move: 2, Part: 2, NowMS: 9},
+		AbortMove{Move: 2, Reason: "r"},
+		PutMap{},
+		UpdateSet{Name: "t", Stores: []string{"t:2"}},
+		RetireSet{Name: "t"},
 	}
 }
