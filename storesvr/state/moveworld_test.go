@@ -236,17 +236,19 @@ func (w *moveWorld) issued(set string, k ids.Key, c *cell) {
 	c.holeFrom, c.holeTo = 0, 0
 }
 
-// evict closes keys and hands one back.
+// evict closes a key and hands it back.
 func (w *moveWorld) evict(set string) {
 	m := w.owners[set]
-	for _, k := range slices.SortedFunc(maps.Keys(m.cells), ids.Key.Compare) {
-		c := m.cells[k]
-		c.closed = true
-		res, heard := w.batch(set, Op{Kind: OpReturn, Epoch: m.epoch[k.Section(moveSections)], Key: k, Cur: c.cur})
-		if heard && (res[0].Refusal == OK || res[0].Refusal == RefusedRange) {
-			delete(m.cells, k)
-		}
+	keys := slices.SortedFunc(maps.Keys(m.cells), ids.Key.Compare)
+	if len(keys) == 0 {
 		return
+	}
+	k := keys[w.intn(len(keys))]
+	c := m.cells[k]
+	c.closed = true
+	res, heard := w.batch(set, Op{Kind: OpReturn, Epoch: m.epoch[k.Section(moveSections)], Key: k, Cur: c.cur})
+	if heard && (res[0].Refusal == OK || res[0].Refusal == RefusedRange) {
+		delete(m.cells, k)
 	}
 }
 
