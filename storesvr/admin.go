@@ -73,11 +73,9 @@ func (n *Node) localStatus(ctx context.Context) (*seqpb.StatusReply, error) {
 	if err != nil {
 		return nil, err
 	}
-	rep := &seqpb.StatusReply{Cluster: n.cfg.Cluster, ClusterId: m.Genesis.ClusterID, MapVersion: mapVersion}
+	rep := &seqpb.StatusReply{Cluster: n.cfg.Cluster, ClusterId: m.Genesis.ClusterID, MapVersion: m.Published.Map.Version}
 	set := &seqpb.SetStatus{Name: n.cfg.Set, RouteVersion: m.RouteVersion, Sections: uint32(len(m.Sections))}
-	for _, sp := range m.Genesis.Spaces {
-		set.Ranges = append(set.Ranges, sp.Name+":"+sets.Whole(sp).Text())
-	}
+	set.Ranges = rangeTexts(m.Genesis.Spaces, m.Ranges)
 	set.Stores = n.storeStatuses(ctx, &m, applied)
 	l := n.leads()
 	set.Allocs = l.allocStatuses(n, &m)
@@ -93,6 +91,21 @@ func (n *Node) localStatus(ctx context.Context) (*seqpb.StatusReply, error) {
 	}
 	rep.Sets = []*seqpb.SetStatus{set}
 	return rep, nil
+}
+
+// rangeTexts are ranges as SPACE-NAME:LO-HI.
+func rangeTexts(spaces []ids.Space, ranges []sets.Range) []string {
+	out := make([]string, 0, len(ranges))
+	for _, r := range ranges {
+		name := fmt.Sprint(r.Space)
+		for _, sp := range spaces {
+			if sp.ID == r.Space {
+				name = sp.Name
+			}
+		}
+		out = append(out, name+":"+r.Text())
+	}
+	return out
 }
 
 // storeStatuses: a leader asks the others how far they are.

@@ -3,6 +3,7 @@ package storesvr
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -23,6 +24,15 @@ const (
 	DefaultSnapshotThreshold = 8192
 	DefaultTrailingLogs      = 8192
 	DefaultSnapshotInterval  = 20 * time.Second
+	DefaultFreezeTimeout     = 3 * time.Second
+	DefaultPartKeys          = 8192
+)
+
+// Bounds of a part: more keys make a freeze longer, fewer make a move all overhead.
+const (
+	PartKeysMin      = 1
+	PartKeysMax      = 1 << 17
+	FreezeTimeoutMin = 50 * time.Millisecond
 )
 
 // Config of a Node.
@@ -41,6 +51,14 @@ type Config struct {
 	// Bootstrap, and only on an empty directory.
 	Peers     []state.StoreNode
 	Bootstrap bool
+	// Directory has RPC addresses of the StoreSvrs of the Set that has the directory.
+	// Empty: this Set has it. Else its first leader takes the cluster's name, id and
+	// spaces from there, and the Set owns nothing until something is moved to it.
+	Directory []string
+	// FreezeTimeout: a range that leaves for another Set and is not sealed by then is served again.
+	FreezeTimeout time.Duration
+	// PartKeys is about how many keys of a move are frozen at a time.
+	PartKeys int
 	// Sections and Spaces that a first leader founds the Set with.
 	Sections uint32
 	Spaces   []ids.Space
@@ -56,12 +74,17 @@ type Config struct {
 	// DialAdmin connects to another node's Admin service, to ask it or to pass a
 	// call on to the leader. Nil: a follower answers from its own view, or names the leader.
 	DialAdmin func(addr string) (AdminConn, error)
+	// DialSets and DialSetAdmin connect to StoreSvrs of other Sets. Nil: there are none.
+	DialSets     func(addr string) (SetsConn, error)
+	DialSetAdmin func(addr string) (SetAdminConn, error)
 	// Placement has the knobs of balancing; zero fields have their defaults.
 	Placement placement.Limits
 	// StateFile has the bounds of what is not flushed yet; zero fields have their defaults.
 	StateFile disk.Options
 	// Bugs is for fault-injection tests.
 	Bugs Bugs
+	// atStep, if set, is called before each step of a move that this node drives: for tests.
+	atStep func(step string)
 }
 
 // AdminConn is the Admin service of another node.
@@ -72,6 +95,27 @@ type AdminConn interface {
 	Rebalance(context.Context, *seqpb.RebalanceRequest) (*seqpb.RebalanceReply, error)
 	AddStore(context.Context, *seqpb.AddStoreRequest) (*seqpb.StoreChangeReply, error)
 	RemoveStore(context.Context, *seqpb.RemoveStoreRequest) (*seqpb.StoreChangeReply, error)
+	Close() error
+}
+
+// SetsConn is the Sets service of a StoreSvr.
+type SetsConn interface {
+	Directory(context.Context, *seqpb.DirectoryRequest) (*seqpb.DirectoryReply, error)
+	Command(context.Context, *seqpb.SetCommandRequest) (*seqpb.SetCommandReply, error)
+	Export(context.Context, *seqpb.ExportRequest) (*seqpb.ExportReply, error)
+	PartState(context.Context, *seqpb.PartStateRequest) (*seqpb.PartStateReply, error)
+	Verdict(context.Context, *seqpb.VerdictRequest) (*seqpb.VerdictReply, error)
+	Close() error
+}
+
+// SetAdminConn is the SetAdmin service of another node.
+type SetAdminConn interface {
+	SetList(context.Context, *seqpb.SetListRequest) (*seqpb.SetListReply, error)
+	SetCreate(context.Context, *seqpb.SetCreateRequest) (*seqpb.SetChangeReply, error)
+	SetRetire(context.Context, *seqpb.SetRetireRequest) (*seqpb.SetChangeReply, error)
+	SetMove(context.Context, *seqpb.SetMoveRequest) (*seqpb.SetMoveReply, error)
+	SetMoves(context.Context, *seqpb.SetMovesRequest) (*seqpb.SetMovesReply, error)
+	SetAbort(context.Context, *seqpb.SetAbortRequest) (*seqpb.SetMoveReply, error)
 	Close() error
 }
 
@@ -114,6 +158,12 @@ func (c Config) withDefaults() Config {
 	if c.SnapshotInterval == 0 {
 		c.SnapshotInterval = DefaultSnapshotInterval
 	}
+	if c.FreezeTimeout == 0 {
+		c.FreezeTimeout = DefaultFreezeTimeout
+	}
+	if c.PartKeys == 0 {
+		c.PartKeys = DefaultPartKeys
+	}
 	if c.Clock == nil {
 		c.Clock = clock.Boottime()
 	}
@@ -148,6 +198,9 @@ func (c *Config) validate() error {
 	if c.LeaseTTL < leaseTTLMin {
 		return &ConfigError{Key: "lease_ttl", Reason: fmt.Sprintf("%v is below the least of %v", c.LeaseTTL, leaseTTLMin)}
 	}
+	if err := c.validateSets(); err != nil {
+		return err
+	}
 	if !c.Bootstrap {
 		return nil
 	}
@@ -170,6 +223,29 @@ func (c *Config) validate() error {
 	}
 	if !self {
 		return &ConfigError{Key: "peers", Reason: fmt.Sprintf("%q, this node, is not among them", c.ID)}
+	}
+	return nil
+}
+
+func (c *Config) validateSets() error {
+	if c.FreezeTimeout < FreezeTimeoutMin {
+		return &ConfigError{Key: "freeze_timeout", Reason: fmt.Sprintf("%v is below the least of %v", c.FreezeTimeout, FreezeTimeoutMin)}
+	}
+	if c.PartKeys < PartKeysMin || c.PartKeys > PartKeysMax {
+		return &ConfigError{Key: "part_keys", Reason: fmt.Sprintf("%d is outside [%d, %d]", c.PartKeys, PartKeysMin, PartKeysMax)}
+	}
+	if len(c.Directory) > 0 && c.DialSets == nil {
+		return &ConfigError{Key: "directory", Reason: "this node cannot call other Sets"}
+	}
+	for i, a := range c.Directory {
+		switch {
+		case a == "" || len(a) > preambleTextMax:
+			return &ConfigError{Key: "directory", Reason: fmt.Sprintf("%q is no address", a)}
+		case a == c.RPCAddr:
+			return &ConfigError{Key: "directory", Reason: fmt.Sprintf("%s is this node itself: leave directory empty on the Set that has the directory", a)}
+		case slices.Contains(c.Directory[:i], a):
+			return &ConfigError{Key: "directory", Reason: fmt.Sprintf("%s is listed twice", a)}
+		}
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/seqsvr/seqsvr/internal/clock"
 	"github.com/seqsvr/seqsvr/internal/ids"
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
+	"github.com/seqsvr/seqsvr/sets"
 	"github.com/seqsvr/seqsvr/storesvr/state"
 )
 
@@ -314,7 +315,9 @@ type alloc struct {
 	holds map[ids.Key]ids.Seq
 	quiet bool // no heartbeats
 	keep  bool // hands nothing back
-	done  chan struct{}
+	// vacated are the parts of moves that it has vacated.
+	vacated map[[2]uint64]bool
+	done    chan struct{}
 }
 
 func hello(node string) *seqpb.Hello {
@@ -479,6 +482,37 @@ func (a *alloc) handBack() {
 		if _, err := a.execute(ops...); err != nil {
 			a.t.Logf("%s hands back section %d: %v", a.node, sec, err)
 		}
+	}
+	a.vacate(d)
+}
+
+// vacate hands back what it holds of frozen ranges.
+func (a *alloc) vacate(d *seqpb.Directive) {
+	for _, f := range d.Frozen {
+		id := [2]uint64{f.Move, uint64(f.Part)}
+		if a.vacated[id] {
+			continue
+		}
+		r := sets.Range{Space: ids.SpaceID(f.Range.Space), Lo: ids.Position(f.Range.Lo), Last: ids.Position(f.Range.Last)}
+		var ops []state.Op
+		for k, cur := range a.holds {
+			if r.Contains(k.Space, k.Position()) {
+				ops = append(ops, state.Op{Kind: state.OpReturn, Key: k, Epoch: a.epoch(k.Section(16)), Cur: cur})
+			}
+		}
+		ops = append(ops, state.Op{Kind: state.OpVacate, Move: sets.MoveID(f.Move), Part: sets.Part(f.Part)})
+		rep, err := a.execute(ops...)
+		if err != nil || rep.Refusal != state.OK {
+			a.t.Logf("%s vacates part %d: %v %v", a.node, f.Part, rep.Refusal, err)
+			continue
+		}
+		for _, op := range ops {
+			delete(a.holds, op.Key)
+		}
+		if a.vacated == nil {
+			a.vacated = map[[2]uint64]bool{}
+		}
+		a.vacated[id] = true
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
 	"go.uber.org/zap"
 
 	"github.com/seqsvr/seqsvr/internal/ids"
@@ -124,6 +123,7 @@ func (l *leadership) run() {
 	l.log.Info("leading")
 	l.n.changed.give()
 	l.wg.Go(l.settleLoop)
+	l.beginSets()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for l.ctx.Err() == nil {
@@ -161,13 +161,12 @@ func (l *leadership) prepare() bool {
 	}
 	var todo []state.Command
 	if !founded {
-		g := state.Genesis{Cluster: n.cfg.Cluster, ClusterID: n.cfg.ClusterID, Set: n.cfg.Set, Sections: n.cfg.Sections, Spaces: n.cfg.Spaces}.OwningAll()
-		if g.ClusterID == "" {
-			g.ClusterID = uuid.NewString()
-		}
-		todo = append(todo, g)
-		for _, p := range n.cfg.Peers {
-			todo = append(todo, state.PutStore{Node: p})
+		var err error
+		if todo, err = l.founding(); err != nil {
+			if l.ctx.Err() == nil {
+				l.log.Warn("the set could not be founded", zap.Error(err))
+			}
+			return false
 		}
 	}
 	if self != n.cfg.self() {

@@ -16,6 +16,9 @@ import (
 type counts struct {
 	batches, ops               atomic.Uint64
 	snapshots, restored        atomic.Uint64
+	exported, imported         atomic.Uint64
+	parts, partsAborted        atomic.Uint64
+	frozen                     durations
 	requests, batchesNo, opsNo refusals
 }
 
@@ -76,11 +79,17 @@ var (
 	descRefused   = storeDesc("refusals_total", "Refusals, by what was refused (request, batch, operation) and why.", "what", "kind")
 	descSnapshots = storeDesc("snapshots_total", "Snapshots taken.")
 	descRestored  = storeDesc("snapshots_restored_total", "Snapshots restored that a leader sent.")
+	descExported  = storeDesc("keys_exported_total", "Records that this node gave to another Set, repetitions included.")
+	descImported  = storeDesc("keys_imported_total", "Records that this node has committed as the leader of the Set they were moved to, repetitions included.")
+	descParts     = storeDesc("move_parts_total", "Parts of moves that this node has driven to their end, by outcome (moved, aborted).", "outcome")
+	descFrozen    = storeDesc("move_frozen_seconds", "How long the parts of moves that this node has driven were frozen.")
+	descMapOf     = storeDesc("set_map_version", "Version of the Set map, as applied here.")
 )
 
 var storeDescs = []*prometheus.Desc{
 	descLeader, descTerm, descApplied, descContact, descSessions, descSections, descUnowned, descMoving, descUnclean,
 	descDirty, descFlush, descBatches, descOps, descRefused, descSnapshots, descRestored,
+	descExported, descImported, descParts, descFrozen, descMapOf,
 }
 
 type collector struct{ n *Node }
@@ -128,6 +137,15 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	counter(descOps, n.counts.ops.Load())
 	counter(descSnapshots, n.counts.snapshots.Load())
 	counter(descRestored, n.counts.restored.Load())
+	counter(descExported, n.counts.exported.Load())
+	counter(descImported, n.counts.imported.Load())
+	part := func(outcome string, v uint64) {
+		ch <- prometheus.MustNewConstMetric(descParts, prometheus.CounterValue, float64(v), outcome)
+	}
+	part("moved", n.counts.parts.Load())
+	part("aborted", n.counts.partsAborted.Load())
+	frozenN, frozenSum, frozenOf := n.counts.frozen.buckets()
+	ch <- prometheus.MustNewConstHistogram(descFrozen, frozenN, frozenSum, frozenOf)
 	refused := func(what string, r *refusals, kind func(int) string) {
 		for i := range r {
 			if v := r[i].Load(); v > 0 {
@@ -142,10 +160,11 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 }
 
 func (n *Node) collectState(gauge func(*prometheus.Desc, float64)) {
-	var applied uint64
+	var applied, mapVersion uint64
 	var sessions, sections, unowned, unclean int
 	// A failed state machine has no state to tell of.
 	if n.fsm.read(func(st *state.State) {
+		mapVersion = st.Meta.Published.Map.Version
 		applied, sessions, sections = n.fsm.applied, len(st.Meta.Sessions), len(st.Meta.Sections)
 		for i := range st.Meta.Sections {
 			unclean += len(st.Meta.Sections[i].Unclean)
@@ -157,6 +176,7 @@ func (n *Node) collectState(gauge func(*prometheus.Desc, float64)) {
 		return
 	}
 	gauge(descApplied, float64(applied))
+	gauge(descMapOf, float64(mapVersion))
 	gauge(descSessions, float64(sessions))
 	gauge(descSections, float64(sections))
 	gauge(descUnowned, float64(unowned))

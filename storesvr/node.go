@@ -65,6 +65,10 @@ type Node struct {
 	streams  *gate
 	streamsN chan struct{}
 	executes chan struct{}
+	// others are the other Sets; setWaits and setCommands bound what they ask for.
+	others                *others
+	moves                 progressBook
+	setWaits, setCommands chan struct{}
 
 	closing  chan struct{}
 	stopOnce sync.Once
@@ -90,6 +94,7 @@ func Start(cfg Config, st Storage, tr raft.Transport) (*Node, error) {
 		changed: newSignal(), notify: make(chan bool, 16), contact: newContacts(),
 		calls: newGate(), streams: newGate(),
 		streamsN: make(chan struct{}, streamsMax), executes: make(chan struct{}, executesMax),
+		others: newOthers(cfg.DialSets), setWaits: make(chan struct{}, setWaitsMax), setCommands: make(chan struct{}, setCommandsMax),
 		closing: make(chan struct{}), stopped: make(chan struct{}),
 		failure: newFailure(), failed: make(chan error, 1),
 	}
@@ -304,6 +309,7 @@ func (n *Node) stop(ctx context.Context, orderly bool) error {
 	}
 	n.raft.DeregisterObserver(n.contact.observer)
 	n.wg.Wait()
+	n.others.close()
 	sctx, cancel := context.WithTimeout(ctx, quiesceMax)
 	if !n.streams.close(sctx) {
 		errs = append(errs, errors.New("session streams did not end in time"))

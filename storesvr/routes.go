@@ -5,22 +5,47 @@ import (
 	"github.com/seqsvr/seqsvr/internal/wire"
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
 	"github.com/seqsvr/seqsvr/router"
-	"github.com/seqsvr/seqsvr/sets"
 	"github.com/seqsvr/seqsvr/storesvr/state"
 )
 
-// mapVersion is of the Set map: a cluster of one Set has one, for ever.
-const mapVersion = 1
+// routesKnown are the versions of the Set map and of this Set's routes that
+// somebody has; zero for nothing.
+type routesKnown struct{ mapVersion, set uint64 }
 
-// routesSince is what somebody lacks who knows the routes of an earlier version
-// of this Set; the whole table, with the Set map, for known 0; nil if nothing.
-func routesSince(m *state.Meta, known uint64) *seqpb.RouteTable {
-	if m.Genesis.Sections == 0 || known >= m.RouteVersion {
-		return nil
+// routesSince is what somebody lacks who knows earlier versions, and what is known
+// then; nil if nothing. A newer map comes whole, with where the other Sets' stores are.
+func routesSince(m *state.Meta, known routesKnown) (*seqpb.RouteTable, routesKnown) {
+	p := &m.Published
+	now := routesKnown{mapVersion: p.Map.Version, set: m.RouteVersion}
+	if m.Genesis.Sections == 0 || now.mapVersion == 0 || known.mapVersion >= now.mapVersion && known.set >= now.set {
+		return nil, known
 	}
 	g := &m.Genesis
+	d := router.Delta{Cluster: g.Cluster, ClusterID: g.ClusterID, MapVersion: now.mapVersion}
+	withMap := known.mapVersion < now.mapVersion
+	// A Set that is not in the map, because it is yet to be put there or has been
+	// retired, has no routes to tell of.
+	if p.Map.Has(g.Set) {
+		set := setRoutes(m, known.set)
+		if withMap {
+			set.Ranges = p.Map.Owned(g.Set)
+		}
+		d.Sets = append(d.Sets, set)
+	}
+	if withMap {
+		d.Spaces = g.Spaces
+		for _, info := range p.Sets {
+			if info.Name != g.Set {
+				d.Sets = append(d.Sets, router.SetDelta{Name: info.Name, Ranges: p.Map.Owned(info.Name), Stores: info.Stores})
+			}
+		}
+	}
+	return wire.Routes(d), now
+}
+
+func setRoutes(m *state.Meta, known uint64) router.SetDelta {
 	set := router.SetDelta{
-		Name: g.Set, Version: m.RouteVersion, Since: known, SectionCount: g.Sections,
+		Name: m.Genesis.Set, Version: m.RouteVersion, Since: known, SectionCount: m.Genesis.Sections,
 		Nodes: routeNodes(m), Stores: routeStores(m),
 	}
 	for i := range m.Sections {
@@ -28,15 +53,7 @@ func routesSince(m *state.Meta, known uint64) *seqpb.RouteTable {
 			set.Changes = append(set.Changes, router.Change{Section: ids.Section(i), Owner: s.Owner, Epoch: s.Epoch})
 		}
 	}
-	d := router.Delta{Cluster: g.Cluster, ClusterID: g.ClusterID, MapVersion: mapVersion}
-	if known == 0 {
-		d.Spaces = g.Spaces
-		for _, sp := range g.Spaces {
-			set.Ranges = append(set.Ranges, sets.Whole(sp))
-		}
-	}
-	d.Sets = []router.SetDelta{set}
-	return wire.Routes(d)
+	return set
 }
 
 func routeNodes(m *state.Meta) []router.Node {

@@ -160,6 +160,11 @@ func (n *Node) Read(ctx context.Context, q *seqpb.ReadRequest) (*seqpb.ReadReply
 					bad = err
 					return
 				}
+				if !st.MaySpeak(k) {
+					rep.Elsewhere = append(rep.Elsewhere, uint32(len(rep.Value)))
+					rep.Value = append(rep.Value, 0)
+					continue
+				}
 				rep.Value = append(rep.Value, uint64(st.Value(k)))
 			}
 		})
@@ -181,7 +186,11 @@ func (n *Node) ReadGaps(ctx context.Context, q *seqpb.ReadGapsRequest) (*seqpb.R
 		return &seqpb.ReadGapsReply{Refusal: r}, nil
 	}
 	rep := &seqpb.ReadGapsReply{}
-	if err := n.fsm.read(func(st *state.State) { rep.Gaps = gapsPB(st.Keys.Gaps(k)) }); err != nil {
+	if err := n.fsm.read(func(st *state.State) {
+		if rep.Elsewhere = !st.MaySpeak(k); !rep.Elsewhere {
+			rep.Gaps = gapsPB(st.Keys.Gaps(k))
+		}
+	}); err != nil {
 		return nil, err
 	}
 	return rep, nil

@@ -13,7 +13,7 @@ import (
 // tell sends the stream what it lacks: acknowledgements first, then what it owns, then routes.
 func (l *leadership) tell(ctx context.Context, s SessionStream, st *stream) error {
 	var sent *seqpb.Directive
-	var known uint64
+	var known routesKnown
 	for {
 		changed, told := l.n.changed.wait(), l.told.wait()
 		for {
@@ -71,7 +71,7 @@ func (st *stream) next() (m *seqpb.SessionDown, over bool) {
 }
 
 // news is the directive if it has changed, else the routes if they have.
-func (l *leadership) news(st *stream, sent **seqpb.Directive, known *uint64) *seqpb.SessionDown {
+func (l *leadership) news(st *stream, sent **seqpb.Directive, known *routesKnown) *seqpb.SessionDown {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var m *seqpb.SessionDown
@@ -83,8 +83,8 @@ func (l *leadership) news(st *stream, sent **seqpb.Directive, known *uint64) *se
 			m = &seqpb.SessionDown{Directive: d}
 			return
 		}
-		if t := routesSince(&s.Meta, *known); t != nil {
-			*known = s.Meta.RouteVersion
+		if t, now := routesSince(&s.Meta, *known); t != nil {
+			*known = now
 			m = &seqpb.SessionDown{Routes: t}
 		}
 	})
@@ -109,7 +109,23 @@ func (l *leadership) directive(st *stream, m *state.Meta) *seqpb.Directive {
 			l.sayNext(d, m, mv)
 		}
 	}
+	sayFrozen(d, m)
 	return d
+}
+
+// sayFrozen lists what is frozen here, for every session alike: a part counts until
+// it has thawed or is gone, also for one that has vacated it or came later.
+func sayFrozen(d *seqpb.Directive, m *state.Meta) {
+	for _, id := range sortedKeys(m.Out) {
+		o := m.Out[id]
+		if o.Phase != state.OutFrozen && o.Phase != state.OutSealed {
+			continue
+		}
+		d.Frozen = append(d.Frozen, &seqpb.FrozenRange{
+			Move: uint64(o.Move), Part: uint32(o.Part),
+			Range: &seqpb.Range{Space: uint32(o.Range.Space), Lo: uint64(o.Range.Lo), Last: uint64(o.Range.Last)},
+		})
+	}
 }
 
 // sayNext says to whom the section last added to Revoke is planned to go, so that
@@ -129,5 +145,6 @@ func (l *leadership) sayNext(d *seqpb.Directive, m *state.Meta, mv move) {
 func sameDirective(a, b *seqpb.Directive) bool {
 	return slices.Equal(a.Section, b.Section) && slices.Equal(a.Epoch, b.Epoch) && slices.Equal(a.Revoke, b.Revoke) &&
 		slices.Equal(a.NextSession, b.NextSession) && slices.Equal(a.NextEpoch, b.NextEpoch) &&
+		slices.EqualFunc(a.Frozen, b.Frozen, func(x, y *seqpb.FrozenRange) bool { return x.Move == y.Move && x.Part == y.Part }) &&
 		slices.EqualFunc(a.Next, b.Next, func(x, y *seqpb.NextOwner) bool { return x.Session == y.Session && x.Addr == y.Addr })
 }

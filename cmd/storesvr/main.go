@@ -35,6 +35,7 @@ func start(c *config.StoreSvr, log *zap.Logger) (*cli.Running, error) {
 			ID: c.Node, Cluster: c.Cluster, Set: c.Set, ClusterID: c.ClusterID,
 			RPCAddr: c.RPCAdvertise, RaftAddr: c.RaftAdvertise, HTTPAddr: cli.Advertised(lns[1], c.HTTPAdvertise),
 			Bootstrap: c.Bootstrap, Sections: c.Sections, Spaces: c.SpaceList,
+			Directory: c.Directory, FreezeTimeout: c.FreezeTimeout, PartKeys: c.PartKeys,
 			LeaseTTL: c.LeaseTTL, RaftTimeout: c.RaftTimeout,
 			SnapshotThreshold: c.SnapshotThreshold, TrailingLogs: c.TrailingLogs, Logger: log,
 		},

@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -16,11 +17,13 @@ type StoreSvr struct {
 	RPCListen, RPCAdvertise            string
 	RaftListen, RaftAdvertise          string
 	HTTPListen, HTTPAdvertise          string
-	Peers                              []string
+	Peers, Directory                   []string
 	Bootstrap                          bool
 	Sections                           uint32
 	Spaces                             []string
 	LeaseTTL, RaftTimeout, StopTimeout time.Duration
+	FreezeTimeout                      time.Duration
+	PartKeys                           int
 	SnapshotThreshold, TrailingLogs    uint64
 	MaxMessageBytes                    int
 	Pprof                              bool
@@ -50,6 +53,9 @@ func (c *StoreSvr) Declare(fs *pflag.FlagSet) {
 	}
 	fs.StringSliceVar(&c.Peers, "peers", nil, "first members of the Set, this node among them, each ID=RAFT_ADDR/RPC_ADDR[/HTTP_ADDR]")
 	fs.BoolVar(&c.Bootstrap, "bootstrap", false, "found the Set with these peers, if the directory is empty; the same on each of them")
+	fs.StringSliceVar(&c.Directory, "directory", nil, "RPC addresses of the StoreSvrs of the Set that has the directory; empty if this Set is to have it")
+	fs.DurationVar(&c.FreezeTimeout, "freeze-timeout", 3*time.Second, "how long a range may be frozen for a move to another Set before it is served here again")
+	fs.IntVar(&c.PartKeys, "part-keys", 8192, "about how many keys of a move to another Set are frozen at a time")
 	fs.Uint32Var(&c.Sections, "sections", 1024, "sections to found the Set with")
 	fs.StringSliceVar(&c.Spaces, "spaces", spaceTexts(ids.DefaultSpaces()), "spaces to found the cluster with, each NAME:uid[:MAX_UID] or NAME:name")
 	fs.DurationVar(&c.LeaseTTL, "lease-ttl", 2*time.Second, "how long an AllocSvr may serve without hearing from the leader")
@@ -87,6 +93,11 @@ func (c *StoreSvr) Check(k *Keys) error {
 	add(atLeast(k, "lease-ttl", c.LeaseTTL, 100*time.Millisecond)...)
 	add(atLeast(k, "raft-timeout", c.RaftTimeout, 20*time.Millisecond)...)
 	add(atLeast(k, "stop-timeout", c.StopTimeout, 100*time.Millisecond)...)
+	add(atLeast(k, "freeze-timeout", c.FreezeTimeout, 50*time.Millisecond)...)
+	if c.PartKeys < 1 || c.PartKeys > 1<<17 {
+		add(k.Problem("part-keys", "%d is outside [1, %d]", c.PartKeys, 1<<17))
+	}
+	add(c.checkDirectory(k)...)
 	if c.Sections < 1 || c.Sections > 65536 {
 		add(k.Problem("sections", "%d is outside [1, 65536]", c.Sections))
 	}
@@ -105,6 +116,20 @@ func (c *StoreSvr) Check(k *Keys) error {
 	add(c.checkPeers(k)...)
 	add(c.Log.check(k)...)
 	return errors.Join(problems...)
+}
+
+func (c *StoreSvr) checkDirectory(k *Keys) (problems []error) {
+	for i, a := range c.Directory {
+		switch err := advertised(a, true); {
+		case err != nil:
+			problems = append(problems, k.Problem("directory", "%v", err))
+		case a == c.RPCAdvertise:
+			problems = append(problems, k.Problem("directory", "%s is this node itself: leave it empty on the Set that is to have the directory", a))
+		case slices.Contains(c.Directory[:i], a):
+			problems = append(problems, k.Problem("directory", "%s is listed twice", a))
+		}
+	}
+	return problems
 }
 
 func (c *StoreSvr) checkPeers(k *Keys) (problems []error) {

@@ -23,23 +23,22 @@ const (
 	statusTimeout = 2 * time.Second
 )
 
-// adminForwarder is an AllocSvr's Admin service: it passes calls to the Set's leader.
-type adminForwarder struct {
+// storeConns are connections of one kind to the Set's stores.
+type storeConns[C io.Closer] struct {
 	leader func() string
 	stores []string
+	dial   func(addr string) (C, error)
 
 	mu     sync.Mutex
 	closed bool
-	conns  map[string]*rpc.AdminConn
+	conns  map[string]C
 }
 
-var _ seqpb.Admin = (*adminForwarder)(nil)
-
-func newAdminForwarder(leader func() string, stores []string) *adminForwarder {
-	return &adminForwarder{leader: leader, stores: stores, conns: map[string]*rpc.AdminConn{}}
+func newStoreConns[C io.Closer](leader func() string, stores []string, dial func(string) (C, error)) *storeConns[C] {
+	return &storeConns[C]{leader: leader, stores: stores, dial: dial, conns: map[string]C{}}
 }
 
-func (f *adminForwarder) close() {
+func (f *storeConns[C]) close() {
 	f.mu.Lock()
 	conns := f.conns
 	f.conns, f.closed = nil, true
@@ -49,31 +48,41 @@ func (f *adminForwarder) close() {
 	}
 }
 
-func (f *adminForwarder) conn(addr string) (*rpc.AdminConn, error) {
+func (f *storeConns[C]) conn(addr string) (C, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.closed {
-		return nil, rpc.ErrStopping
-	}
-	if c := f.conns[addr]; c != nil {
+	if c, ok := f.conns[addr]; ok {
 		return c, nil
 	}
-	c, err := rpc.DialAdmin(addr)
+	var none C
+	if f.closed {
+		return none, rpc.ErrStopping
+	}
+	c, err := f.dial(addr)
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	f.conns[addr] = c
 	return c, nil
 }
 
 // targets are the addresses to try, the likely leader first.
-func (f *adminForwarder) targets() []string {
+func (f *storeConns[C]) targets() []string {
 	addrs := slices.Clone(f.stores)
 	if l := f.leader(); l != "" {
 		addrs = slices.DeleteFunc(addrs, func(a string) bool { return a == l })
 		addrs = slices.Insert(addrs, 0, l)
 	}
 	return addrs
+}
+
+// adminForwarder is an AllocSvr's Admin service: it passes calls to the Set's leader.
+type adminForwarder struct{ *storeConns[*rpc.AdminConn] }
+
+var _ seqpb.Admin = (*adminForwarder)(nil)
+
+func newAdminForwarder(leader func() string, stores []string) *adminForwarder {
+	return &adminForwarder{newStoreConns(leader, stores, rpc.DialAdmin)}
 }
 
 // notNow reports a refusal that another store, or the same one later, would not make.
@@ -100,6 +109,10 @@ type refusable interface{ GetRefusal() *seqpb.Refusal }
 // forward calls stores until one takes the call. Only a call that was surely
 // not carried out, or that repeats without harm, is made again.
 func forwardAdmin[R refusable](ctx context.Context, f *adminForwarder, repeatable bool, call func(context.Context, *rpc.AdminConn) (R, error)) (R, error) {
+	return forwardTo(ctx, f.storeConns, repeatable, call)
+}
+
+func forwardTo[C io.Closer, R refusable](ctx context.Context, f *storeConns[C], repeatable bool, call func(context.Context, C) (R, error)) (R, error) {
 	var none R
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc

@@ -35,6 +35,7 @@ type Alloc struct {
 	redis   *redis.Server
 	forward *forward
 	admin   *adminForwarder
+	sets    *setForwarder
 }
 
 // StartAlloc starts and returns at once; see Server.Ready.
@@ -60,8 +61,9 @@ func StartAlloc(cfg AllocConfig) (_ *Alloc, err error) {
 	}
 	undo.add(a.Server.Kill)
 	a.admin = newAdminForwarder(a.Leader, cfg.Stores)
-	undo.add(a.admin.close)
-	if a.rpc, err = rpc.Serve(cfg.RPC, rpc.Services{Seq: a.Server, Admin: a.admin, Peer: a.Server}, rpc.Options{MaxMessageBytes: cfg.MaxMessageBytes, Logger: cfg.Logger}); err != nil {
+	a.sets = newSetForwarder(a.Leader, cfg.Stores)
+	undo.add(func() { a.admin.close(); a.sets.close() })
+	if a.rpc, err = rpc.Serve(cfg.RPC, rpc.Services{Seq: a.Server, Admin: a.admin, Peer: a.Server, SetAdmin: a.sets}, rpc.Options{MaxMessageBytes: cfg.MaxMessageBytes, Logger: cfg.Logger}); err != nil {
 		return nil, err
 	}
 	undo.add(func() { stopNow(a.rpc.Stop) })
@@ -100,6 +102,7 @@ func (a *Alloc) Stop(ctx context.Context) error {
 	a.forward.close()
 	err = errors.Join(err, a.rpc.Stop(ctx))
 	a.admin.close()
+	a.sets.close()
 	if a.http != nil {
 		err = errors.Join(err, a.http.Stop(ctx))
 	}
@@ -115,6 +118,7 @@ func (a *Alloc) Kill() {
 	}
 	a.forward.close()
 	a.admin.close()
+	a.sets.close()
 	if a.http != nil {
 		stopNow(a.http.Stop)
 	}

@@ -53,7 +53,7 @@ func StartStore(cfg StoreConfig) (_ *Store, err error) {
 	if cfg.Logger == nil {
 		cfg.Logger = zap.NewNop()
 	}
-	cfg.DialAdmin = dialAdmin
+	cfg.DialAdmin, cfg.DialSets, cfg.DialSetAdmin = dialAdmin, dialSets, dialSetAdmin
 	st, err := storesvr.OpenDisk(cfg.Dir, cfg.Config)
 	if err != nil {
 		return nil, err
@@ -73,7 +73,9 @@ func StartStore(cfg StoreConfig) (_ *Store, err error) {
 		return nil, err
 	}
 	undo.add(s.Node.Kill)
-	if s.rpc, err = rpc.Serve(cfg.RPC, rpc.Services{Store: s.Node, Admin: s.Node}, rpc.Options{MaxMessageBytes: cfg.MaxMessageBytes, Logger: cfg.Logger}); err != nil {
+	if s.rpc, err = rpc.Serve(cfg.RPC, rpc.Services{
+		Seq: s.Seq(), Store: s.Node, Admin: s.Node, Sets: s.Node, SetAdmin: s.Node,
+	}, rpc.Options{MaxMessageBytes: cfg.MaxMessageBytes, Logger: cfg.Logger}); err != nil {
 		return nil, err
 	}
 	if cfg.HTTP != nil {
@@ -123,4 +125,20 @@ func dialAdmin(addr string) (storesvr.AdminConn, error) {
 		return nil, fmt.Errorf("administration of %s: %w", addr, err)
 	}
 	return adminConn{c}, nil
+}
+
+func dialSets(addr string) (storesvr.SetsConn, error) {
+	c, err := rpc.DialSets(addr)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func dialSetAdmin(addr string) (storesvr.SetAdminConn, error) {
+	c, err := rpc.DialSetAdmin(addr)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
 }

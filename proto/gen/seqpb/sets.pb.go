@@ -171,6 +171,9 @@ type ExportRequest struct {
 	// Answer only digests: one for every digest_every records.
 	Digests     bool   `protobuf:"varint,6,opt,name=digests" json:"digests,omitempty"`
 	DigestEvery uint32 `protobuf:"varint,7,opt,name=digest_every" json:"digest_every,omitempty"`
+
+	// Answer only how many there are, which takes far less.
+	CountOnly bool `protobuf:"varint,8,opt,name=count_only" json:"count_only,omitempty"`
 }
 
 func (x *ExportRequest) Reset() { *x = ExportRequest{} }
@@ -226,6 +229,13 @@ func (x *ExportRequest) GetDigestEvery() uint32 {
 		return x.DigestEvery
 	}
 	return 0
+}
+
+func (x *ExportRequest) GetCountOnly() bool {
+	if x != nil {
+		return x.CountOnly
+	}
+	return false
 }
 
 type ExportReply struct {

@@ -1,0 +1,397 @@
+package storesvr
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/seqsvr/seqsvr/sets"
+	"github.com/seqsvr/seqsvr/storesvr/state"
+)
+
+const (
+	// moverPause follows a step of a move that failed; it doubles up to moverPauseMax.
+	moverPause    = 100 * time.Millisecond
+	moverPauseMax = 3 * time.Second
+	// homeEvery is how often the directory's leader looks at what nobody waits for.
+	homeEvery = 500 * time.Millisecond
+)
+
+// driveMoves runs a mover for each move under way, as the leader of the
+// directory's Set. All that a mover knows is in the directory or can be asked
+// again, so a new leader's movers go on where this one's are.
+func (l *leadership) driveMoves() {
+	var movers sync.WaitGroup
+	defer movers.Wait()
+	movers.Go(l.homeDuties)
+	running := map[sets.MoveID]bool{}
+	for l.ctx.Err() == nil {
+		changed := l.n.changed.wait()
+		for _, m := range l.n.movesUnderWay() {
+			if running[m.ID] {
+				continue
+			}
+			running[m.ID] = true // it runs until the move is over, or this leadership is
+			v := &mover{l: l, n: l.n, id: m.ID, from: m.From, to: m.To, prog: l.n.moves.begin(m.ID),
+				log: l.log.With(zap.Uint64("move", uint64(m.ID)), zap.String("from", m.From), zap.String("to", m.To))}
+			movers.Go(v.run)
+		}
+		select {
+		case <-l.ctx.Done():
+		case <-changed:
+		}
+	}
+}
+
+func (n *Node) movesUnderWay() (out []sets.Move) {
+	_ = n.fsm.read(func(st *state.State) {
+		if d := st.Meta.Directory; d != nil {
+			for _, m := range d.Moves {
+				if !m.Over() {
+					out = append(out, m)
+				}
+			}
+		}
+	})
+	return out
+}
+
+// homeDuties keeps the directory's own Set reachable in the map, and lets all
+// Sets forget moves that are over.
+func (l *leadership) homeDuties() {
+	ended := map[string]sets.MoveID{}
+	for pause(l.ctx, homeEvery) {
+		l.tellStores()
+		l.endMoves(ended)
+	}
+}
+
+func (l *leadership) endMoves(ended map[string]sets.MoveID) {
+	var through sets.MoveID
+	var names []string
+	_ = l.n.fsm.read(func(st *state.State) {
+		if d := st.Meta.Directory; d != nil {
+			through, names = d.EndedThrough(), d.Map.Sets
+		}
+	})
+	for _, set := range names {
+		if ended[set] >= through {
+			continue
+		}
+		rep, err := l.n.commandSet(l.ctx, set, state.EndMove{Move: through})
+		if err == nil && rep.Refusal == state.OK {
+			ended[set] = through
+		}
+	}
+}
+
+// mover drives one move: it opens parts and takes each through its steps. Every
+// step may be repeated, and none is begun before what it rests on is committed.
+type mover struct {
+	l        *leadership
+	n        *Node
+	log      *zap.Logger
+	id       sets.MoveID
+	from, to string
+	prog     *progress
+
+	// cur is the copy of the part at hand, next what has been read ahead for the one after.
+	cur, next *slice
+	// frozenAt is when the part at hand was frozen; zero if it was not by this mover.
+	frozenAt time.Time
+	// took is how long the last activation took: it is part of a freeze, and known
+	// only after the commit that notes how long the freeze was.
+	took time.Duration
+}
+
+func (v *mover) run() {
+	v.log.Info("move is driven")
+	ctx, cancel := context.WithCancel(v.l.ctx)
+	counted := make(chan struct{})
+	go func() { defer close(counted); v.count(ctx) }()
+	defer func() { cancel(); <-counted }()
+	wait := moverPause
+	for v.l.ctx.Err() == nil {
+		m, ok := v.move()
+		if !ok || m.Over() {
+			v.log.Info("move is over", zap.Stringer("state", m.State), zap.Uint64("keys", m.Keys), zap.Uint32("parts", m.Parts))
+			return
+		}
+		retry, err := v.step(&m)
+		if err == nil && !retry {
+			wait = moverPause
+			continue
+		}
+		if v.l.ctx.Err() != nil {
+			return
+		}
+		if err != nil && v.prog.failed(err) {
+			v.log.Warn("move does not get on", zap.Error(err))
+		}
+		if !v.pause(wait) {
+			return
+		}
+		wait = min(2*wait, moverPauseMax)
+	}
+}
+
+// count finds out how many keys there are, for people to see how far the move is.
+func (v *mover) count(ctx context.Context) {
+	m, ok := v.move()
+	if !ok {
+		return
+	}
+	v.prog.from(m.Keys)
+	if left, err := v.n.countRanges(ctx, v.from, m.Left()); err == nil {
+		v.prog.outOf(m.Keys + left)
+	}
+}
+
+// pause ends early when something happens to the move.
+func (v *mover) pause(d time.Duration) bool {
+	before, _ := v.move()
+	t := time.NewTimer(d)
+	defer t.Stop()
+	for {
+		changed := v.n.changed.wait()
+		if m, _ := v.move(); m.State != before.State {
+			return v.l.ctx.Err() == nil
+		}
+		select {
+		case <-v.l.ctx.Done():
+			return false
+		case <-t.C:
+			return true
+		case <-changed:
+		}
+	}
+}
+
+func (v *mover) move() (m sets.Move, ok bool) {
+	_ = v.n.fsm.read(func(st *state.State) {
+		if d := st.Meta.Directory; d != nil {
+			m, ok = d.Move(v.id)
+		}
+	})
+	return m, ok
+}
+
+// step does what is next; retry: nothing is wrong, but the next attempt is to wait.
+func (v *mover) step(m *sets.Move) (retry bool, err error) {
+	switch m.PartState {
+	case sets.PartNone:
+		return false, v.open(m)
+	case sets.PartOpen:
+		return false, v.carry(m)
+	case sets.PartCommitted:
+		return false, v.finish(m)
+	case sets.PartAborted:
+		return true, v.undo(m)
+	}
+	return false, nil
+}
+
+// open begins the next part: about PartKeys keys, and no position is split.
+func (v *mover) open(m *sets.Move) error {
+	v.prog.state("copying")
+	left := m.Left()[0]
+	s := v.next
+	if v.next = nil; s == nil || s.r.Space != left.Space || s.r.Lo != left.Lo || !left.Covers(s.r) {
+		var err error
+		if s, err = v.copySlice(v.l.ctx, left); err != nil {
+			return err
+		}
+	}
+	s.part = m.Part + 1
+	v.cur = s
+	return v.direct(state.OpenPart{Move: v.id, Part: s.part, Range: s.r})
+}
+
+// carry takes an open part from wherever it stands to the commit.
+func (v *mover) carry(m *sets.Move) error {
+	s := v.cur
+	if s == nil || s.part != m.Part || s.r != m.PartRange {
+		// Another leader opened it.
+		var err error
+		if s, err = v.copyRange(v.l.ctx, m.PartRange); err != nil {
+			return err
+		}
+		s.part = m.Part
+		v.cur = s
+	}
+	v.prog.state("copying")
+	if err := v.importAll(s, s.records, true); err != nil {
+		return v.orAbort(s, err)
+	}
+	stop := v.readAhead(m, s)
+	defer stop()
+	v.prog.state("frozen")
+	if v.frozenAt.IsZero() {
+		v.frozenAt = time.Now()
+	}
+	if err := v.command(v.from, state.Freeze{Move: v.id, Part: s.part, Range: s.r, To: v.to}); err != nil {
+		return v.orAbort(s, err)
+	}
+	if err := v.awaitVacated(s); err != nil {
+		return v.orAbort(s, err)
+	}
+	if err := v.equal(s); err != nil {
+		return v.orAbort(s, err)
+	}
+	if err := v.command(v.from, state.Seal{Move: v.id, Part: s.part}); err != nil {
+		return v.orAbort(s, err)
+	}
+	v.prog.state("sealed")
+	frozen := time.Since(v.frozenAt) + v.took
+	return v.direct(state.CommitPart{
+		Move: v.id, Part: s.part, Keys: uint64(len(s.records)), Checksum: s.checksum,
+		FrozenUS: uint32(min(frozen.Microseconds(), 1<<32-1)),
+	})
+}
+
+// finish tells both sides the verdict.
+func (v *mover) finish(m *sets.Move) error {
+	v.prog.state("committed")
+	began := time.Now()
+	var p sets.Published
+	_ = v.n.fsm.read(func(st *state.State) { p = st.Meta.Published })
+	err := both(
+		func() error { return v.command(v.to, state.Activate{Move: v.id, Part: m.Part, Published: p}) },
+		func() error { return v.command(v.from, state.Drop{Move: v.id, Part: m.Part, Published: p}) },
+	)
+	if err != nil {
+		return err
+	}
+	v.took = time.Since(began)
+	if !v.frozenAt.IsZero() {
+		v.n.counts.frozen.observe(time.Since(v.frozenAt))
+	}
+	v.n.counts.parts.Add(1)
+	v.frozenAt, v.cur = time.Time{}, nil
+	v.prog.moved()
+	return v.direct(state.EndPart{Move: v.id, Part: m.Part, NowMS: time.Now().UnixMilli()})
+}
+
+// undo tells both sides that the part was aborted.
+func (v *mover) undo(m *sets.Move) error {
+	if m.State == sets.MoveAborting {
+		v.prog.state("aborting")
+	}
+	v.frozenAt, v.cur, v.next = time.Time{}, nil, nil
+	err := both(
+		func() error { return v.command(v.from, state.Thaw{Move: v.id, Part: m.Part, Forced: true}) },
+		func() error { return v.command(v.to, state.Discard{Move: v.id, Part: m.Part}) },
+	)
+	if err != nil {
+		return err
+	}
+	v.n.counts.partsAborted.Add(1)
+	return v.direct(state.EndPart{Move: v.id, Part: m.Part, NowMS: time.Now().UnixMilli()})
+}
+
+func both(a, b func() error) error {
+	c := make(chan error, 1)
+	go func() { c <- a() }()
+	err := b()
+	if other := <-c; err == nil {
+		err = other
+	}
+	return err
+}
+
+// readAhead reads the records of the part after this one, while this one is
+// frozen and mostly waits. It is over when stop returns.
+func (v *mover) readAhead(m *sets.Move, s *slice) (stop func()) {
+	left := m.Left()[0]
+	switch {
+	case s.r.Last < left.Last:
+		left.Lo = s.r.Last + 1
+	case m.At+1 < len(m.Ranges):
+		left = m.Ranges[m.At+1]
+	default:
+		return func() {}
+	}
+	if v.next != nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(v.l.ctx)
+	c := make(chan *slice, 1)
+	go func() {
+		next, err := v.copySlice(ctx, left)
+		if err != nil {
+			next = nil // it is read when its turn has come
+		}
+		c <- next
+	}()
+	return func() {
+		v.next = <-c
+		cancel()
+	}
+}
+
+// refusedError is a command that a Set refused.
+type refusedError struct {
+	set     string
+	command string
+	refusal state.Refusal
+	detail  string
+}
+
+func (e *refusedError) Error() string {
+	text := "set \"" + e.set + "\" refused " + e.command + ": " + e.refusal.String()
+	if e.detail != "" {
+		text += ": " + e.detail
+	}
+	return text
+}
+
+// at says what comes next, to tests.
+func (v *mover) at(step string) {
+	if f := v.n.cfg.atStep; f != nil {
+		f(step)
+	}
+}
+
+// command commits a command in a Set.
+func (v *mover) command(set string, c state.Command) error {
+	v.at(commandText(c))
+	rep, err := v.n.commandSet(v.l.ctx, set, c)
+	if err == nil && rep.Refusal != state.OK {
+		err = &refusedError{set, commandText(c), rep.Refusal, rep.Detail}
+	}
+	return err
+}
+
+// direct commits a command of the directory.
+func (v *mover) direct(c state.Command) error {
+	v.at(commandText(c))
+	rep, err := v.n.propose(v.l.ctx, c)
+	if err == nil && rep.Refusal != state.OK {
+		err = &refusedError{v.n.cfg.Set, commandText(c), rep.Refusal, rep.Detail}
+	}
+	return err
+}
+
+// orAbort aborts the part if it can never be committed any more; any other error
+// is tried again as it is.
+func (v *mover) orAbort(s *slice, err error) error {
+	if !hopeless(err) {
+		return err
+	}
+	v.log.Warn("part is aborted", zap.Uint32("part", uint32(s.part)), zap.Stringer("range", s.r), zap.Error(err))
+	v.prog.failed(err)
+	return v.direct(state.AbortPart{Move: v.id, Part: s.part, Reason: err.Error()})
+}
+
+func hopeless(err error) bool {
+	switch e := err.(type) { //nolint:errorlint // nothing wraps them on the way here
+	case *refusedError:
+		return slices.Contains([]state.Refusal{state.RefusedThawed, state.RefusedRange, state.RefusedInvalid, state.RefusedOldPart}, e.refusal)
+	case *DifferError:
+		return true
+	}
+	return false
+}
