@@ -16,9 +16,18 @@
 //     a wiped voter has forgotten what it acknowledged.
 //   - A snapshot of a leader's takes nothing back: an older one is refused
 //     (snapshots.go), and of the log goes only what never was committed (fitlog.go).
+//   - A range moves to another Set part by part. A part that stands still ends by
+//     itself: before the seal its source thaws it (freeze_timeout), after it both
+//     sides ask the directory what was decided (resolve.go) and wait for that.
+//   - The leader of the directory's Set drives moves (mover.go). A mover knows
+//     nothing that is not in the directory or can be asked again: the next leader's
+//     begins the step at hand anew, and every step may be repeated. It commits a
+//     part only when source and target answered the same checksum of the frozen
+//     range, and the seal was applied.
 //
 // A reader starts at node.go, then leader.go (the loop of a leadership) and
-// decide.go (what it decides, pure); session.go and server.go are the RPCs.
+// decide.go (what it decides, pure); session.go and server.go are the RPCs; sets.go is what Sets ask of each other, and
+// setadmin.go what operators do.
 //
 // What it does not do: decide what a command means (storesvr/state), or open
 // RPC connections (they come in through interfaces).

@@ -99,12 +99,16 @@ func (n *Node) SetCreate(ctx context.Context, q *seqpb.SetCreateRequest) (*seqpb
 		return toDirectory(ctx, n, func(ctx context.Context, c SetAdminConn) (*seqpb.SetChangeReply, error) { return c.SetCreate(ctx, q) })
 	}
 	// The directory's own reasons first: they need nobody else.
-	var known error
-	if err := n.fsm.read(func(st *state.State) { known = st.Meta.Directory.Clone().CreateSet(q.Name, q.Stores) }); err != nil {
+	var r *seqpb.Refusal
+	if err := n.fsm.read(func(st *state.State) {
+		if wrong := st.Meta.Directory.Clone().CreateSet(q.Name, q.Stores); wrong != nil {
+			r = invalid("%v", wrong)
+		}
+	}); err != nil {
 		return nil, err
 	}
-	if known != nil {
-		return &seqpb.SetChangeReply{Refusal: invalid("%v", known)}, nil
+	if r != nil {
+		return &seqpb.SetChangeReply{Refusal: r}, nil
 	}
 	for _, addr := range q.Stores {
 		if err := n.checkStore(ctx, q.Name, addr); err != nil {

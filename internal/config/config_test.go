@@ -90,6 +90,7 @@ func TestBadConfigurationNamesPlaceKeyAndReason(t *testing.T) {
 		"not among peers":    {&StoreSvr{}, "node: s9\ndata: /d\n" + three, nil, nil, []string{`FILE:3: peers: this node, "s9", is not among`}},
 		"peer of other addr": {&StoreSvr{}, goodStore + three + "raft_listen: h:9\nrpc_listen: h:2\n", nil, nil, []string{`FILE:3: peers: "s1=h:1/h:2": this node's raft_advertise is "h:9"`}},
 		"peer twice":         {&StoreSvr{}, goodStore + "raft_listen: h:1\nrpc_listen: h:2\npeers: [s1=h:1/h:2, s2=h:1/h:4]\n", nil, nil, []string{"address h:1 is that of"}},
+		"bad directory":      {&StoreSvr{}, goodStore + "directory: [h:1, h:1, nonsense]\nfreeze_timeout: 1ms\npart_keys: 0\n", nil, nil, []string{"directory: h:1 is listed twice", `directory: "nonsense" is no HOST:PORT`, "freeze_timeout", "part_keys: 0 is outside"}},
 		"malformed peer":     {&StoreSvr{}, goodStore + "peers: [s1=h:1]\n", nil, nil, []string{"want ID=RAFT_ADDR/RPC_ADDR"}},
 		"port 0":             {&StoreSvr{}, goodStore + "rpc_listen: 127.0.0.1:0\n", nil, nil, []string{"FILE:3: rpc_listen", "stay the same"}},
 		"space twice":        {&StoreSvr{}, goodStore + "spaces: [uid:uid, uid:name]\n", nil, nil, []string{"FILE:3: spaces", `"uid" is listed before`}},
