@@ -64,6 +64,8 @@ type Config struct {
 	MaxBatchKeys int
 	// MaxInFlight is the most requests that wait at once.
 	MaxInFlight int
+	// MaxWatchedKeys is the most keys of all subscriptions together.
+	MaxWatchedKeys int
 	// MaxWait bounds a request that brings no deadline of its own.
 	MaxWait time.Duration
 	// StopLinger is how long Stop goes on telling callers where to go after
@@ -96,13 +98,14 @@ type Bugs struct {
 
 // The defaults of Config.
 const (
-	DefaultStep         ids.Seq = 10_000
-	DefaultMaxN                 = 1_000_000
-	DefaultMaxBatchKeys         = 10_000
-	DefaultMaxInFlight          = 16_384
-	DefaultMaxWait              = 5 * time.Second
-	DefaultStopLinger           = 200 * time.Millisecond
-	DefaultStopTimeout          = 10 * time.Second
+	DefaultStep           ids.Seq = 10_000
+	DefaultMaxN                   = 1_000_000
+	DefaultMaxBatchKeys           = 10_000
+	DefaultMaxInFlight            = 16_384
+	DefaultMaxWatchedKeys         = 1 << 20
+	DefaultMaxWait                = 5 * time.Second
+	DefaultStopLinger             = 200 * time.Millisecond
+	DefaultStopTimeout            = 10 * time.Second
 )
 
 // maxNMax is what a record of a request id can tell.
@@ -124,6 +127,7 @@ func (c *Config) setDefaults() error {
 	orDefault(&c.MaxN, DefaultMaxN)
 	orDefault(&c.MaxBatchKeys, DefaultMaxBatchKeys)
 	orDefault(&c.MaxInFlight, DefaultMaxInFlight)
+	orDefault(&c.MaxWatchedKeys, DefaultMaxWatchedKeys)
 	orDefault(&c.MaxWait, DefaultMaxWait)
 	orDefault(&c.StopLinger, DefaultStopLinger)
 	orDefault(&c.StopTimeout, DefaultStopTimeout)

@@ -17,7 +17,7 @@
 //   - Only keys of ranges that the Set map gives to the Set are served, and of those
 //     none of a range that is frozen for a move (ranges.go, freeze.go). The store
 //     keeps the ranges too, and its word counts.
-//   - Reading (Current) acquires nothing.
+//   - Reading (Current, WatchKeys) acquires nothing. Watching costs those who allocate nothing.
 //   - Callers who come while a process starts wait for it (door.go), for a second after its start at most.
 //   - Nothing waits without a bound: callers by their deadline and by
 //     Config.MaxInFlight, raises by the queue's length; past them CODE_BUSY.

@@ -24,6 +24,7 @@ var metrics = []metric{
 	counter("prefetches_total", "Raises ahead of need.", func(s *Stats) float64 { return float64(s.Prefetches) }),
 	counter("cold_waits_total", "Requests that waited for the store group.", func(s *Stats) float64 { return float64(s.ColdWaits) }),
 	gauge("waiting", "Requests that wait now.", func(s *Stats) float64 { return float64(s.Waiting) }),
+	gauge("watched_keys", "Keys of all subscriptions.", func(s *Stats) float64 { return float64(s.Watched) }),
 	counter("busy_total", "Refusals because a queue was full.", func(s *Stats) float64 { return float64(s.Busy) }),
 	counter("discontinuities_total", "Holes declared to callers.", func(s *Stats) float64 { return float64(s.Discontinuities) }),
 	counter("released_sections_total", "Sections handed back.", func(s *Stats) float64 { return float64(s.Released) }),

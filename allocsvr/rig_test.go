@@ -29,6 +29,8 @@ type node struct {
 	net    *storetest.Net
 	memory *arena.Heap
 	cfg    Config
+	// closing ends its subscriptions.
+	closing []context.CancelFunc
 }
 
 func inRig(t *testing.T, cfg storetest.Config, f func(r *rig)) {
@@ -39,6 +41,9 @@ func inRig(t *testing.T, cfg storetest.Config, f func(r *rig)) {
 		defer func() {
 			for _, n := range r.nodes {
 				n.Kill()
+				for _, end := range n.closing {
+					end()
+				}
 			}
 			if err := r.store.Check(); err != nil {
 				t.Errorf("state after the test: %v", err)

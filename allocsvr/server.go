@@ -39,6 +39,7 @@ type Server struct {
 	door    *door
 	news    bell // something about sections, routes or the lease changed
 	waiting atomic.Int64
+	watched atomic.Int64 // keys, of all subscriptions
 	count   counters
 	load    loadBook
 

@@ -32,6 +32,8 @@ type Stats struct {
 	// ColdWaits are requests that had to wait, Waiting those that do now.
 	ColdWaits uint64
 	Waiting   int64
+	// Watched keys, of all subscriptions.
+	Watched int64
 	// Busy are refusals for want of room in a queue.
 	Busy uint64
 	// Discontinuities declared to callers.
@@ -53,7 +55,7 @@ func (s *Server) Stats() Stats {
 	st := Stats{
 		Node: s.cfg.Node, Keys: a.Keys, ArenaBytes: a.Bytes, ArenaLimit: a.Limit,
 		Raises: s.count.raises.Load(), Prefetches: s.count.prefetches.Load(), ColdWaits: s.count.coldWaits.Load(),
-		Waiting: s.waiting.Load(), Busy: s.count.busy.Load() + q.Refused, Discontinuities: s.count.discontinuities.Load(),
+		Waiting: s.waiting.Load(), Watched: s.watched.Load(), Busy: s.count.busy.Load() + q.Refused, Discontinuities: s.count.discontinuities.Load(),
 		Released: s.count.released.Load(), Batches: q.Batches, BatchRetries: q.Retries, Queued: q.Queued,
 		LeaseRemaining: s.session.Remaining(), Rate: s.load.lastRate(),
 		WindowsSent: s.count.windowsSent.Load(), WindowsUnsent: s.count.windowsUnsent.Load(), WindowsTaken: s.count.windowsTaken.Load(),

@@ -168,11 +168,7 @@ func (k *call) aim(o *op, prev *node) *node {
 		k.settle(o, &reply{code: seqpb.Code_CODE_NOT_READY, cause: err})
 		return nil
 	}
-	o.set, o.epoch = r.Set, r.Epoch
-	addr := r.Owner.Addr
-	if o.hint != "" && o.hintEpoch > r.Epoch {
-		addr, o.epoch = o.hint, o.hintEpoch
-	}
+	addr := o.aim(r)
 	if addr == "" {
 		k.c.routes.refresh()
 		k.settle(o, &reply{code: seqpb.Code_CODE_NOT_READY, cause: fmt.Errorf("nobody owns section %d of set %s yet", r.Section, r.Set)})
@@ -215,7 +211,7 @@ func (k *call) settle(o *op, r *reply) {
 		o.maybe = true
 	}
 	o.patient = o.patient || r.cold
-	elsewhere := k.doubt(o, r)
+	elsewhere := k.c.routes.doubt(&o.attempt, o.id, r)
 	next, refresh := decide(outcome{code: r.code, idempotent: o.idempotent(), elsewhere: elsewhere, redirects: o.redirects})
 	if refresh {
 		k.c.routes.refresh()
@@ -239,43 +235,6 @@ func (k *call) settle(o *op, r *reply) {
 	default:
 		k.fail(o, nil)
 	}
-}
-
-// doubt keeps what a failed attempt says of the owner, and tells whether
-// another node than the one that was asked is now known to be it.
-func (k *call) doubt(o *op, r *reply) (elsewhere bool) {
-	switch r.code {
-	case codeBounced, seqpb.Code_CODE_BUSY, seqpb.Code_CODE_NOT_READY:
-		return false // nothing against the owner
-	}
-	asked := o.node.addr
-	route, err := k.c.routes.hub.Load().Lookup(o.id)
-	if err != nil {
-		return false
-	}
-	if r.code == seqpb.Code_CODE_NOT_OWNER {
-		o.denied++
-		if o.denied >= deniedMax {
-			o.denied = 0
-			k.c.routes.refreshReplacing()
-		}
-	}
-	o.hint, o.hintEpoch = "", 0
-	if r.hint != "" && r.hint != asked {
-		// The node's word counts if it knows of a later epoch than the table,
-		// or if the table names the very node that says no.
-		epoch := r.hintEpoch
-		if route.Owner.Addr == asked || !route.Owned() {
-			if epoch == 0 || epoch == route.Epoch {
-				epoch = route.Epoch + 1
-			}
-		}
-		if epoch > route.Epoch {
-			o.hint, o.hintEpoch = r.hint, epoch
-			return true
-		}
-	}
-	return route.Owned() && route.Owner.Addr != asked
 }
 
 // fail finishes an op with its last failure; giveUp is why there is no further attempt, if that was not the failure itself.

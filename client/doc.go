@@ -12,6 +12,7 @@
 //     Gaps lists the holes of the past.
 //   - A moved key is followed. Planned operations of the cluster (drain,
 //     restart, upgrade, rebalancing) fail no call; they delay some by milliseconds.
+//   - WatchKeys pushes the newest numbers of many keys, and follows them too.
 //   - A call ends by its context's deadline, or within the budget (WithBudget)
 //     if it has none. All attempts and waits are within it.
 //   - A call is repeated only where that cannot give a second number: when the

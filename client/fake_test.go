@@ -65,12 +65,14 @@ type fakeNode struct {
 	// hint overrides the hint of "not owner".
 	hint *string
 
-	batches  []int // keys of each Alloc or Current
-	timeouts []uint32
-	fetches  []time.Time
-	watches  int
-	open     int // connections
-	dialled  int
+	batches    []int // keys of each Alloc or Current
+	timeouts   []uint32
+	fetches    []time.Time
+	watches    int
+	keyWatches int
+	keysOpen   int
+	open       int // connections
+	dialled    int
 }
 
 // newFake has the given nodes, which share the sections.

@@ -45,6 +45,14 @@ func (c kitexConn) WatchRoutes(ctx context.Context, req *seqpb.RoutesRequest) (R
 	return s, nil
 }
 
+func (c kitexConn) WatchKeys(ctx context.Context, req *seqpb.WatchKeysRequest) (KeyStream, error) {
+	s, err := c.SeqConn.WatchKeys(ctx, req)
+	if err != nil {
+		return nil, plain(err)
+	}
+	return s, nil
+}
+
 // plain drops from an error what Error says again: the method, the address and
 // the code. rpc's errors follow Conn's rule already.
 func plain(err error) error {

@@ -26,6 +26,7 @@ type Conn interface {
 	Gaps(context.Context, *seqpb.GapsRequest) (*seqpb.GapsReply, error)
 	GetRoutes(context.Context, *seqpb.RoutesRequest) (*seqpb.RouteTable, error)
 	WatchRoutes(context.Context, *seqpb.RoutesRequest) (RouteStream, error)
+	WatchKeys(context.Context, *seqpb.WatchKeysRequest) (KeyStream, error)
 	// Close is called once no call is in flight.
 	Close() error
 }
@@ -33,6 +34,12 @@ type Conn interface {
 // RouteStream is a subscription; it ends with its context, with Close, or by the server.
 type RouteStream interface {
 	Recv() (*seqpb.RouteTable, error)
+	Close() error
+}
+
+// KeyStream is a subscription to keys; see RouteStream.
+type KeyStream interface {
+	Recv() (*seqpb.KeyValues, error)
 	Close() error
 }
 

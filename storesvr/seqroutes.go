@@ -111,3 +111,8 @@ func (s *RoutesServer) Current(context.Context, *seqpb.CurrentRequest) (*seqpb.C
 func (s *RoutesServer) Gaps(context.Context, *seqpb.GapsRequest) (*seqpb.GapsReply, error) {
 	return nil, s.noNumbers()
 }
+
+// WatchKeys implements seqpb.Seq: there are no numbers here.
+func (s *RoutesServer) WatchKeys(*seqpb.WatchKeysRequest, seqpb.Seq_WatchKeysServer) error {
+	return s.noNumbers()
+}

@@ -128,6 +128,30 @@ func (c seqConn) watch(ctx context.Context, req *seqpb.RoutesRequest) (*watchCli
 	return s, s.Send(req)
 }
 
+type (
+	keysClient = clientSide[seqpb.WatchKeysRequest, seqpb.KeyValues, *seqpb.WatchKeysRequest, *seqpb.KeyValues]
+	keysServer = serverSide[seqpb.WatchKeysRequest, seqpb.KeyValues, *seqpb.WatchKeysRequest, *seqpb.KeyValues]
+)
+
+func (c seqConn) watchKeys(ctx context.Context, req *seqpb.WatchKeysRequest) (*keysClient, error) {
+	s, err := open(c.net, ctx, c.from, c.addr, "WatchKeys", func(p *process) func(*keysServer) error {
+		if p.services.seq == nil {
+			return nil
+		}
+		return func(s *keysServer) error {
+			req, err := s.Recv()
+			if err != nil {
+				return err
+			}
+			return p.services.seq.WatchKeys(req, s)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s, s.Send(req)
+}
+
 func (c seqConn) Close() error { return nil }
 
 // peerConn is an AllocSvr's connection to another one.

@@ -60,6 +60,14 @@ func (c clientConn) WatchRoutes(ctx context.Context, req *seqpb.RoutesRequest) (
 	return s, nil
 }
 
+func (c clientConn) WatchKeys(ctx context.Context, req *seqpb.WatchKeysRequest) (client.KeyStream, error) {
+	s, err := c.watchKeys(ctx, req)
+	if err != nil {
+		return nil, notSent(err)
+	}
+	return s, nil
+}
+
 // sdk is a client of the SDK as the workload wants it.
 type sdk struct{ c *client.Client }
 

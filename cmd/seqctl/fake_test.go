@@ -193,6 +193,19 @@ func (f *fake) WatchRoutes(_ *seqpb.RoutesRequest, s seqpb.Seq_WatchRoutesServer
 	}
 }
 
+func (f *fake) WatchKeys(q *seqpb.WatchKeysRequest, s seqpb.Seq_WatchKeysServer) error {
+	m := &seqpb.KeyValues{}
+	for i := range len(q.Uids) + len(q.Names) {
+		m.Index = append(m.Index, uint32(i))
+		m.Current = append(m.Current, uint64(i+1))
+	}
+	if err := s.Send(m); err != nil {
+		return err
+	}
+	<-s.Context().Done()
+	return s.Context().Err()
+}
+
 // admin notes a call and answers how it is refused.
 func (f *fake) admin(call string) *seqpb.Refusal {
 	f.mu.Lock()

@@ -67,6 +67,17 @@ func (c *SeqConn) WatchRoutes(ctx context.Context, q *seqpb.RoutesRequest) (*Wat
 	return newWatch(life, s.Recv), nil
 }
 
+// WatchKeys streams until ctx ends, Close of the stream or of the connection.
+func (c *SeqConn) WatchKeys(ctx context.Context, q *seqpb.WatchKeysRequest) (*Watch[seqpb.KeyValues], error) {
+	s, life, err := openStream(ctx, c.link, "WatchKeys", func(ctx context.Context) (seq.Seq_WatchKeysClient, error) {
+		return c.c.WatchKeys(ctx, q)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return newWatch(life, s.Recv), nil
+}
+
 // Watch is a stream from the server. Recv's io.EOF is the server's regular end.
 type Watch[T any] struct {
 	life *lifetime

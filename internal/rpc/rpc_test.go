@@ -33,6 +33,7 @@ type fakeSeq struct {
 	release   chan struct{}
 	executed  atomic.Int64
 	watchDone chan error
+	pushed    atomic.Uint64 // the last number that WatchKeys could get rid of
 }
 
 func newFakeSeq() *fakeSeq {
@@ -75,6 +76,16 @@ func (f *fakeSeq) Current(_ context.Context, q *seqpb.CurrentRequest) (*seqpb.Cu
 
 func (f *fakeSeq) Gaps(context.Context, *seqpb.GapsRequest) (*seqpb.GapsReply, error) {
 	return &seqpb.GapsReply{}, nil
+}
+
+// WatchKeys says 1, 2, 3 … of key 0, as fast as it is taken.
+func (f *fakeSeq) WatchKeys(_ *seqpb.WatchKeysRequest, s seqpb.Seq_WatchKeysServer) error {
+	for v := uint64(1); ; v++ {
+		if err := s.Send(&seqpb.KeyValues{Index: []uint32{0}, Current: []uint64{v}}); err != nil {
+			return err
+		}
+		f.pushed.Store(v)
+	}
 }
 
 func (f *fakeSeq) GetRoutes(context.Context, *seqpb.RoutesRequest) (*seqpb.RouteTable, error) {
@@ -441,6 +452,36 @@ func TestStopGivesUpOnAStuckHandlerWhenItsContextEnds(t *testing.T) {
 	}
 	if err := <-errs; err == nil || NotSent(err) {
 		t.Errorf("caller was told %v", err)
+	}
+}
+
+func TestAStreamKeepsLittleForAConsumerThatDoesNotTake(t *testing.T) {
+	f := start(t, Options{})
+	w, err := dialSeq(t, f.addr).WatchKeys(context.Background(), &seqpb.WatchKeysRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if _, err := w.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	pushed := f.seq.pushed.Load()
+	for still := 0; still < 5; { // until the sender stands still
+		time.Sleep(50 * time.Millisecond)
+		if now := f.seq.pushed.Load(); now != pushed {
+			still, pushed = 0, now
+		} else {
+			still++
+		}
+		if pushed > 1<<20 {
+			t.Fatalf("%d messages were taken off the sender, and nobody has read them", pushed)
+		}
+	}
+	for v := uint64(2); v <= pushed+1000; v++ { // and goes on, with nothing lost
+		m, err := w.Recv()
+		if err != nil || m.Current[0] != v {
+			t.Fatalf("message %d: %+v, %v", v, m, err)
+		}
 	}
 }
 

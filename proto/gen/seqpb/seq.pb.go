@@ -814,15 +814,116 @@ func (x *AllocNode) GetHttpAddr() string {
 	return ""
 }
 
+// WatchKeysRequest subscribes to keys of one space, at the node that serves them.
+type WatchKeysRequest struct {
+	Space string   `protobuf:"bytes,1,opt,name=space" json:"space,omitempty"`
+	Uids  []uint64 `protobuf:"varint,2,rep,packed,name=uids" json:"uids,omitempty"`
+	Names []string `protobuf:"bytes,3,rep,name=names" json:"names,omitempty"`
+
+	// How long values gather before they are sent; 0: the server's own. It may take longer.
+	IntervalMs uint32 `protobuf:"varint,4,opt,name=interval_ms" json:"interval_ms,omitempty"`
+}
+
+func (x *WatchKeysRequest) Reset() { *x = WatchKeysRequest{} }
+
+func (x *WatchKeysRequest) Marshal(in []byte) ([]byte, error) { return prutal.MarshalAppend(in, x) }
+
+func (x *WatchKeysRequest) Unmarshal(in []byte) error { return prutal.Unmarshal(in, x) }
+
+func (x *WatchKeysRequest) GetSpace() string {
+	if x != nil {
+		return x.Space
+	}
+	return ""
+}
+
+func (x *WatchKeysRequest) GetUids() []uint64 {
+	if x != nil {
+		return x.Uids
+	}
+	return nil
+}
+
+func (x *WatchKeysRequest) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+func (x *WatchKeysRequest) GetIntervalMs() uint32 {
+	if x != nil {
+		return x.IntervalMs
+	}
+	return 0
+}
+
+// KeyValues is news of watched keys. Each key of the request comes once soon
+// after the stream began, with its value or in failures, and from then on when
+// its value has grown. A message without news says that the stream is alive.
+type KeyValues struct {
+	// Indices of keys in the request, and the last number issued for each.
+	Index   []uint32 `protobuf:"varint,1,rep,packed,name=index" json:"index,omitempty"`
+	Current []uint64 `protobuf:"varint,2,rep,packed,name=current" json:"current,omitempty"`
+
+	// Keys that this node watches no longer, and why: CODE_NOT_OWNER names where
+	// to go instead. What was sent of them before stays true.
+	Failures []*Failure `protobuf:"bytes,3,rep,name=failures" json:"failures,omitempty"`
+
+	// How many times news was due and not sent since the last message, since the
+	// consumer had not taken that one. Nothing is kept for it but the newest.
+	Missed uint32 `protobuf:"varint,4,opt,name=missed" json:"missed,omitempty"`
+}
+
+func (x *KeyValues) Reset() { *x = KeyValues{} }
+
+func (x *KeyValues) Marshal(in []byte) ([]byte, error) { return prutal.MarshalAppend(in, x) }
+
+func (x *KeyValues) Unmarshal(in []byte) error { return prutal.Unmarshal(in, x) }
+
+func (x *KeyValues) GetIndex() []uint32 {
+	if x != nil {
+		return x.Index
+	}
+	return nil
+}
+
+func (x *KeyValues) GetCurrent() []uint64 {
+	if x != nil {
+		return x.Current
+	}
+	return nil
+}
+
+func (x *KeyValues) GetFailures() []*Failure {
+	if x != nil {
+		return x.Failures
+	}
+	return nil
+}
+
+func (x *KeyValues) GetMissed() uint32 {
+	if x != nil {
+		return x.Missed
+	}
+	return 0
+}
+
 type Seq interface {
 	Alloc(ctx context.Context, req *AllocRequest) (res *AllocReply, err error)
 	Current(ctx context.Context, req *CurrentRequest) (res *CurrentReply, err error)
 	Gaps(ctx context.Context, req *GapsRequest) (res *GapsReply, err error)
 	GetRoutes(ctx context.Context, req *RoutesRequest) (res *RouteTable, err error)
 	WatchRoutes(req *RoutesRequest, stream Seq_WatchRoutesServer) (err error)
+	WatchKeys(req *WatchKeysRequest, stream Seq_WatchKeysServer) (err error)
 }
 
 type Seq_WatchRoutesServer interface {
 	streaming.Stream
 	Send(*RouteTable) error
+}
+
+type Seq_WatchKeysServer interface {
+	streaming.Stream
+	Send(*KeyValues) error
 }

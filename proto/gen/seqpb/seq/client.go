@@ -20,16 +20,23 @@ type Client interface {
 	Gaps(ctx context.Context, Req *seqpb.GapsRequest, callOptions ...callopt.Option) (r *seqpb.GapsReply, err error)
 	GetRoutes(ctx context.Context, Req *seqpb.RoutesRequest, callOptions ...callopt.Option) (r *seqpb.RouteTable, err error)
 	WatchRoutes(ctx context.Context, Req *seqpb.RoutesRequest, callOptions ...callopt.Option) (stream Seq_WatchRoutesClient, err error)
+	WatchKeys(ctx context.Context, Req *seqpb.WatchKeysRequest, callOptions ...callopt.Option) (stream Seq_WatchKeysClient, err error)
 }
 
 // StreamClient is designed to provide Interface for Streaming APIs.
 type StreamClient interface {
 	WatchRoutes(ctx context.Context, Req *seqpb.RoutesRequest, callOptions ...streamcall.Option) (stream Seq_WatchRoutesClient, err error)
+	WatchKeys(ctx context.Context, Req *seqpb.WatchKeysRequest, callOptions ...streamcall.Option) (stream Seq_WatchKeysClient, err error)
 }
 
 type Seq_WatchRoutesClient interface {
 	streaming.Stream
 	Recv() (*seqpb.RouteTable, error)
+}
+
+type Seq_WatchKeysClient interface {
+	streaming.Stream
+	Recv() (*seqpb.KeyValues, error)
 }
 
 // NewClient creates a client for the service defined in IDL.
@@ -88,6 +95,11 @@ func (p *kSeqClient) WatchRoutes(ctx context.Context, Req *seqpb.RoutesRequest, 
 	return p.kClient.WatchRoutes(ctx, Req)
 }
 
+func (p *kSeqClient) WatchKeys(ctx context.Context, Req *seqpb.WatchKeysRequest, callOptions ...callopt.Option) (stream Seq_WatchKeysClient, err error) {
+	ctx = client.NewCtxWithCallOptions(ctx, callOptions)
+	return p.kClient.WatchKeys(ctx, Req)
+}
+
 // NewStreamClient creates a stream client for the service's streaming APIs defined in IDL.
 func NewStreamClient(destService string, opts ...streamclient.Option) (StreamClient, error) {
 	var options []client.Option
@@ -121,4 +133,9 @@ type kSeqStreamClient struct {
 func (p *kSeqStreamClient) WatchRoutes(ctx context.Context, Req *seqpb.RoutesRequest, callOptions ...streamcall.Option) (stream Seq_WatchRoutesClient, err error) {
 	ctx = client.NewCtxWithCallOptions(ctx, streamcall.GetCallOptions(callOptions))
 	return p.kClient.WatchRoutes(ctx, Req)
+}
+
+func (p *kSeqStreamClient) WatchKeys(ctx context.Context, Req *seqpb.WatchKeysRequest, callOptions ...streamcall.Option) (stream Seq_WatchKeysClient, err error) {
+	ctx = client.NewCtxWithCallOptions(ctx, streamcall.GetCallOptions(callOptions))
+	return p.kClient.WatchKeys(ctx, Req)
 }

@@ -51,6 +51,13 @@ var serviceMethods = map[string]kitex.MethodInfo{
 		false,
 		kitex.WithStreamingMode(kitex.StreamingServer),
 	),
+	"WatchKeys": kitex.NewMethodInfo(
+		watchKeysHandler,
+		newWatchKeysArgs,
+		newWatchKeysResult,
+		false,
+		kitex.WithStreamingMode(kitex.StreamingServer),
+	),
 }
 
 var (
@@ -685,6 +692,130 @@ func (p *WatchRoutesResult) GetResult() interface{} {
 	return p.Success
 }
 
+func watchKeysHandler(ctx context.Context, handler interface{}, arg, result interface{}) error {
+	streamingArgs, ok := arg.(*streaming.Args)
+	if !ok {
+		return errInvalidMessageType
+	}
+	st := streamingArgs.Stream
+	stream := &seqWatchKeysServer{st}
+	req := new(seqpb.WatchKeysRequest)
+	if err := st.RecvMsg(req); err != nil {
+		return err
+	}
+	return handler.(seqpb.Seq).WatchKeys(req, stream)
+}
+
+type seqWatchKeysClient struct {
+	streaming.Stream
+}
+
+func (x *seqWatchKeysClient) DoFinish(err error) {
+	if finisher, ok := x.Stream.(streaming.WithDoFinish); ok {
+		finisher.DoFinish(err)
+	} else {
+		panic(fmt.Sprintf("streaming.WithDoFinish is not implemented by %T", x.Stream))
+	}
+}
+func (x *seqWatchKeysClient) Recv() (*seqpb.KeyValues, error) {
+	m := new(seqpb.KeyValues)
+	return m, x.Stream.RecvMsg(m)
+}
+
+type seqWatchKeysServer struct {
+	streaming.Stream
+}
+
+func (x *seqWatchKeysServer) Send(m *seqpb.KeyValues) error {
+	return x.Stream.SendMsg(m)
+}
+
+func newWatchKeysArgs() interface{} {
+	return &WatchKeysArgs{}
+}
+
+func newWatchKeysResult() interface{} {
+	return &WatchKeysResult{}
+}
+
+type WatchKeysArgs struct {
+	Req *seqpb.WatchKeysRequest
+}
+
+func (p *WatchKeysArgs) Marshal(out []byte) ([]byte, error) {
+	if !p.IsSetReq() {
+		return out, nil
+	}
+	return proto.Marshal(p.Req)
+}
+
+func (p *WatchKeysArgs) Unmarshal(in []byte) error {
+	msg := new(seqpb.WatchKeysRequest)
+	if err := proto.Unmarshal(in, msg); err != nil {
+		return err
+	}
+	p.Req = msg
+	return nil
+}
+
+var WatchKeysArgs_Req_DEFAULT *seqpb.WatchKeysRequest
+
+func (p *WatchKeysArgs) GetReq() *seqpb.WatchKeysRequest {
+	if !p.IsSetReq() {
+		return WatchKeysArgs_Req_DEFAULT
+	}
+	return p.Req
+}
+
+func (p *WatchKeysArgs) IsSetReq() bool {
+	return p.Req != nil
+}
+
+func (p *WatchKeysArgs) GetFirstArgument() interface{} {
+	return p.Req
+}
+
+type WatchKeysResult struct {
+	Success *seqpb.KeyValues
+}
+
+var WatchKeysResult_Success_DEFAULT *seqpb.KeyValues
+
+func (p *WatchKeysResult) Marshal(out []byte) ([]byte, error) {
+	if !p.IsSetSuccess() {
+		return out, nil
+	}
+	return proto.Marshal(p.Success)
+}
+
+func (p *WatchKeysResult) Unmarshal(in []byte) error {
+	msg := new(seqpb.KeyValues)
+	if err := proto.Unmarshal(in, msg); err != nil {
+		return err
+	}
+	p.Success = msg
+	return nil
+}
+
+func (p *WatchKeysResult) GetSuccess() *seqpb.KeyValues {
+	if !p.IsSetSuccess() {
+		return WatchKeysResult_Success_DEFAULT
+	}
+	return p.Success
+}
+
+func (p *WatchKeysResult) SetSuccess(x interface{}) {
+	p.Success = x.(*seqpb.KeyValues)
+}
+
+func (p *WatchKeysResult) IsSetSuccess() bool {
+	return p.Success != nil
+}
+
+func (p *WatchKeysResult) GetResult() interface{} {
+	return p.Success
+}
+
 type kClient struct {
 	c client.Client
 }
@@ -746,6 +877,27 @@ func (p *kClient) WatchRoutes(ctx context.Context, req *seqpb.RoutesRequest) (Se
 		return nil, err
 	}
 	stream := &seqWatchRoutesClient{res.Stream}
+
+	if err := stream.Stream.SendMsg(req); err != nil {
+		return nil, err
+	}
+	if err := stream.Stream.Close(); err != nil {
+		return nil, err
+	}
+	return stream, nil
+}
+
+func (p *kClient) WatchKeys(ctx context.Context, req *seqpb.WatchKeysRequest) (Seq_WatchKeysClient, error) {
+	streamClient, ok := p.c.(client.Streaming)
+	if !ok {
+		return nil, fmt.Errorf("client not support streaming")
+	}
+	res := new(streaming.Result)
+	err := streamClient.Stream(ctx, "WatchKeys", nil, res)
+	if err != nil {
+		return nil, err
+	}
+	stream := &seqWatchKeysClient{res.Stream}
 
 	if err := stream.Stream.SendMsg(req); err != nil {
 		return nil, err
