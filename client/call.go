@@ -171,6 +171,9 @@ func (k *call) aim(o *op, prev *node) *node {
 	addr := o.aim(r)
 	if addr == "" {
 		k.c.routes.refresh()
+		if len(k.c.routes.hub.Load().Sets) > 1 {
+			k.c.routes.refreshSet(r.Set)
+		}
 		k.settle(o, &reply{code: seqpb.Code_CODE_NOT_READY, cause: fmt.Errorf("nobody owns section %d of set %s yet", r.Section, r.Set)})
 		return nil
 	}
@@ -215,6 +218,9 @@ func (k *call) settle(o *op, r *reply) {
 	next, refresh := decide(outcome{code: r.code, idempotent: o.idempotent(), elsewhere: elsewhere, redirects: o.redirects})
 	if refresh {
 		k.c.routes.refresh()
+		if k.seen != nil && len(k.seen.Sets) > 1 && o.set != "" {
+			k.c.routes.refreshSet(o.set)
+		}
 	}
 	switch next {
 	case stepNow:

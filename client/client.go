@@ -59,6 +59,7 @@ func Dial(ctx context.Context, servers []string, opts ...Option) (*Client, error
 	c.routes = newRoutes(&o, slices.Clone(servers), cached)
 	c.pool = newPool(c.base, &o, c.routes)
 	c.routes.pool = c.pool
+	c.routes.base, c.routes.background = c.base, &c.background
 	if cached == nil {
 		if err := c.firstRoutes(ctx); err != nil {
 			c.stop()

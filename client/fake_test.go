@@ -39,6 +39,10 @@ type fakeCluster struct {
 	// windows: each node remembers request ids for itself alone.
 	windows bool
 	hub     *router.Hub
+	// set is its name, and others what it knows of other Sets; see split.
+	set    string
+	world  sets.Map
+	others []*router.SetRoutes
 }
 
 // fakeNode is one AllocSvr. Its fields are changed under the cluster's lock.
@@ -82,6 +86,7 @@ func newFake(addrs ...string) *fakeCluster {
 		counters: make(map[string]uint64), replays: make(map[string]uint64),
 		holes: make(map[string]*seqpb.Discontinuity), gaps: make(map[string][]*seqpb.Gap),
 		piggyback: true, hub: router.NewHub(nil),
+		set: "s1", world: sets.Single("s1", ids.DefaultSpaces()),
 	}
 	for _, a := range addrs {
 		c.add(a)
@@ -133,14 +138,14 @@ func (c *fakeCluster) remove(addr string) {
 }
 
 func (c *fakeCluster) table() *router.Table {
-	r := &router.SetRoutes{Name: "s1", Version: c.version, Sections: slices.Clone(c.sections[:])}
+	r := &router.SetRoutes{Name: c.set, Version: c.version, Sections: slices.Clone(c.sections[:])}
 	for _, n := range c.nodes {
 		if n.session != 0 {
 			r.Nodes = append(r.Nodes, router.Node{Session: n.session, ID: "node-" + n.addr, Addr: n.addr})
 		}
 	}
 	router.SortNodes(r.Nodes)
-	t, err := router.New("demo", c.id, ids.DefaultSpaces(), sets.Single("s1", ids.DefaultSpaces()), r)
+	t, err := router.New("demo", c.id, ids.DefaultSpaces(), c.world, append([]*router.SetRoutes{r}, c.others...)...)
 	if err != nil {
 		panic(err)
 	}
@@ -312,7 +317,7 @@ func (f *fakeConn) alloc(req *seqpb.AllocRequest) (*seqpb.AllocReply, error) {
 	defer c.mu.Unlock()
 	f.n.timeouts = append(f.n.timeouts, req.TimeoutMs)
 	keys := texts(req.Uids, req.Names)
-	rep := &seqpb.AllocReply{First: make([]uint64, len(keys)), MapVersion: 1, SetVersion: c.version}
+	rep := &seqpb.AllocReply{First: make([]uint64, len(keys)), MapVersion: c.world.Version, SetVersion: c.version}
 	var err error
 	rep.Failures, err = f.serve(req.Space, keys, func(i int, key string) {
 		count := uint64(1)
@@ -350,7 +355,7 @@ func (f *fakeConn) alloc(req *seqpb.AllocRequest) (*seqpb.AllocReply, error) {
 		return nil, errors.New("connection reset by peer")
 	}
 	if c.piggyback {
-		rep.Routes = wire.Behind(c.table(), "s1", req.MapVersion, req.SetVersion)
+		rep.Routes = wire.Behind(c.table(), c.set, req.MapVersion, req.SetVersion)
 	}
 	return rep, nil
 }
@@ -363,7 +368,7 @@ func (f *fakeConn) Current(ctx context.Context, req *seqpb.CurrentRequest) (*seq
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	keys := texts(req.Uids, req.Names)
-	rep := &seqpb.CurrentReply{Current: make([]uint64, len(keys)), MapVersion: 1, SetVersion: c.version}
+	rep := &seqpb.CurrentReply{Current: make([]uint64, len(keys)), MapVersion: c.world.Version, SetVersion: c.version}
 	var err error
 	rep.Failures, err = f.serve(req.Space, keys, func(i int, key string) { rep.Current[i] = c.counters[key] })
 	if err != nil {
@@ -373,7 +378,7 @@ func (f *fakeConn) Current(ctx context.Context, req *seqpb.CurrentRequest) (*seq
 		return nil, errors.New("connection reset by peer")
 	}
 	if c.piggyback {
-		rep.Routes = wire.Behind(c.table(), "s1", req.MapVersion, req.SetVersion)
+		rep.Routes = wire.Behind(c.table(), c.set, req.MapVersion, req.SetVersion)
 	}
 	return rep, nil
 }

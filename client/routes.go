@@ -36,7 +36,12 @@ type routes struct {
 	// replace: the next fetched table replaces the held one even if it is older.
 	replace atomic.Bool
 
+	base       context.Context
+	background *sync.WaitGroup
+
 	mu sync.Mutex // guards what is below
+	// sets has room for one wish for each Set; see refreshSet.
+	sets map[string]chan struct{}
 	// next counts up through the servers to ask.
 	next int
 	// watched is the address of the subscription under way, and stopWatch ends it.
@@ -47,7 +52,7 @@ type routes struct {
 func newRoutes(opts *options, servers []string, t *router.Table) *routes {
 	return &routes{
 		opts: opts, servers: servers, hub: router.NewHub(t),
-		want: make(chan struct{}, 1),
+		want: make(chan struct{}, 1), sets: make(map[string]chan struct{}),
 		next: opts.rand.intN(1 << 16),
 	}
 }
@@ -139,7 +144,7 @@ func (r *routes) candidates() []string {
 func (r *routes) fetch(ctx context.Context) error {
 	var all error
 	for _, addr := range r.candidates() {
-		err := r.fetchFrom(ctx, addr)
+		err := r.fetchFrom(ctx, addr, "")
 		if err == nil {
 			return nil
 		}
@@ -151,11 +156,12 @@ func (r *routes) fetch(ctx context.Context) error {
 	return all
 }
 
-func (r *routes) fetchFrom(ctx context.Context, addr string) error {
+// fetchFrom gets the table of a server; of a named Set, only that Set's owners and the map.
+func (r *routes) fetchFrom(ctx context.Context, addr, set string) error {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
 	return r.pool.use(addr, func(c Conn) error {
-		pb, err := c.GetRoutes(ctx, &seqpb.RoutesRequest{Cluster: r.cluster()})
+		pb, err := c.GetRoutes(ctx, &seqpb.RoutesRequest{Cluster: r.cluster(), Set: set})
 		if err != nil {
 			return err
 		}
@@ -176,7 +182,7 @@ func (r *routes) fetchFrom(ctx context.Context, addr string) error {
 			r.opts.logger.Warn("the cluster has a new id, as after a restore; routes replaced",
 				zap.String("cluster", t.Cluster), zap.String("held", held.ClusterID), zap.String("got", t.ClusterID))
 		}
-		if r.replace.Swap(false) || restored {
+		if set == "" && r.replace.Swap(false) || restored {
 			r.hub.Replace(t)
 			return nil
 		}
