@@ -133,21 +133,36 @@ func (s *Server) cachedRoutes() (*router.Table, error) {
 	return t, nil
 }
 
+// saveRoutesEvery is how often the routes are saved at most. In a planned move they
+// change a hundred times a second, and each saving is an fsync on what may be the
+// disk of a StoreSvr's log; a table that is a little older is only slower to start with.
+const saveRoutesEvery = 500 * time.Millisecond
+
 // saveRoutes keeps the newest table in the cache file. It is never older than
 // what was saved before, since the hub never goes back.
 func (s *Server) saveRoutes(ctx context.Context, saved *router.Table) {
 	if saved == nil {
 		saved = s.hub.Load()
 	}
-	for {
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+		}
+		// When the process ends, the last one is saved too.
 		t, err := s.hub.Wait(ctx, saved)
 		if err != nil {
-			return
+			if t = s.hub.Load(); t == saved {
+				return
+			}
 		}
 		if err := router.Save(filepath.Join(s.cfg.DataDir, routesFile), t); err != nil {
 			s.log.Warn("routes not saved", zap.Error(err))
 		}
 		saved = t
+		pause.Reset(saveRoutesEvery)
 	}
 }
 

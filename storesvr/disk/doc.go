@@ -16,7 +16,14 @@
 // Invariants: reads look at the active generation, then the frozen ones from
 // new to old, then the file. Only the apply goroutine writes to the active
 // generation, and it is frozen only between two applied entries. Dirty keys are
-// bounded: past FlushKeys a flush starts, past HardKeys applying waits for it.
+// bounded: past FlushKeys (to twice as many) a flush starts, past HardKeys applying waits for it.
+//
+// Flushes run beside replies, which wait for the same cores and the same disk, so
+// they are small, the replicas of a group make them at different times, and each
+// rests between slices of its work. None of that touches the first guarantee: one
+// generation is one transaction however long its changes are collected in memory,
+// and the applied index is in it. (Splitting a generation over transactions would
+// not do: keys from after the index that the file names would be applied to again.)
 //
 // What it does not do: decide what a command means (storesvr/state), or make
 // anything durable before a reply — the Raft log does that.

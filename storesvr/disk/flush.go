@@ -2,7 +2,6 @@ package disk
 
 import (
 	"errors"
-	"maps"
 	"slices"
 	"time"
 
@@ -58,7 +57,7 @@ func (s *Store) flush(g *generation) {
 			if pages := int64(g.dirty()) * flushPagesPerKey; tx.Size()+pages*int64(s.db.Info().PageSize) > s.mapped {
 				s.reader.yield()
 			}
-			return writeGeneration(tx, g)
+			return s.writeGeneration(tx, g)
 		})
 	}))
 	if err != nil {
@@ -79,26 +78,87 @@ func (s *Store) flush(g *generation) {
 	s.mu.Unlock()
 }
 
+// A flush works for a slice of flushSlice keys and then rests as long as that took,
+// so that a reply never waits for a core longer than for one slice. It does not
+// rest when it must catch up, when somebody waits for it, or when the store closes.
+// The pages are changed in memory meanwhile, and only the commit at the end writes
+// them: resting splits no transaction, and the file is never between two entries.
+const (
+	flushSlice   = 256
+	flushRestMax = 5 * time.Millisecond
+	// flushHurry: with so many times FlushKeys dirty, a flush does not rest.
+	flushHurry = 8
+)
+
+// pacer rests between the slices of a flush.
+type pacer struct {
+	s     *Store
+	g     *generation
+	puts  int
+	began time.Time
+}
+
+func (p *pacer) put() {
+	if p.puts++; p.puts%flushSlice != 0 {
+		return
+	}
+	took := min(time.Since(p.began), flushRestMax)
+	if p.calm() {
+		t := time.NewTimer(took)
+		select {
+		case <-t.C:
+		case <-p.s.stop:
+			t.Stop()
+		}
+	}
+	p.began = time.Now()
+}
+
+func (p *pacer) calm() bool {
+	p.s.mu.RLock()
+	defer p.s.mu.RUnlock()
+	return !p.g.awaited && p.s.dirtyLocked() < flushHurry*p.s.opts.FlushKeys
+}
+
 // writeGeneration puts keys in order, so that neighbours share a page.
-func writeGeneration(tx *bbolt.Tx, g *generation) error {
+func (s *Store) writeGeneration(tx *bbolt.Tx, g *generation) error {
+	p := &pacer{s: s, g: g, began: time.Now()}
 	records, gaps := tx.Bucket(bucketRecords), tx.Bucket(bucketGaps)
-	for _, k := range slices.SortedFunc(maps.Keys(g.deleted), ids.Key.Compare) {
-		key := appendKey(make([]byte, 0, keyBytes), k)
+	for _, c := range sorted(g.deleted) {
+		key := appendKey(make([]byte, 0, keyBytes), c.key)
 		if err := errors.Join(records.Delete(key), gaps.Delete(key)); err != nil {
 			return err
 		}
+		p.put()
 	}
-	for _, k := range slices.SortedFunc(maps.Keys(g.records), ids.Key.Compare) {
-		if err := putRecord(records, k, g.records[k]); err != nil {
+	for _, c := range sorted(g.records) {
+		if err := putRecord(records, c.key, c.value); err != nil {
 			return err
 		}
+		p.put()
 	}
-	for _, k := range slices.SortedFunc(maps.Keys(g.gaps), ids.Key.Compare) {
-		if err := putGaps(gaps, k, g.gaps[k]); err != nil {
+	for _, c := range sorted(g.gaps) {
+		if err := putGaps(gaps, c.key, c.value); err != nil {
 			return err
 		}
+		p.put()
 	}
 	return tx.Bucket(bucketMeta).Put(keyState, seal(keyState, g.head))
+}
+
+// dirtyKey is one change of a generation.
+type dirtyKey[V any] struct {
+	key   ids.Key
+	value V
+}
+
+func sorted[V any](m map[ids.Key]V) []dirtyKey[V] {
+	out := make([]dirtyKey[V], 0, len(m))
+	for k, v := range m {
+		out = append(out, dirtyKey[V]{k, v})
+	}
+	slices.SortFunc(out, func(a, b dirtyKey[V]) int { return a.key.Compare(b.key) })
+	return out
 }
 
 // recordRoom is enough for most records with their checksum, so that each takes

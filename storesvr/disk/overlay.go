@@ -21,6 +21,8 @@ type generation struct {
 	// view, if set, is given a read transaction of the file as this generation left
 	// it, or an error. Store.mu is held.
 	view chan<- viewResult
+	// awaited: somebody waits for it to be in the file.
+	awaited bool
 }
 
 type viewResult struct {

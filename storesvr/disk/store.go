@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"math/rand/v2"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -18,16 +19,23 @@ import (
 
 // Options of a Store. Zero fields get their defaults.
 type Options struct {
-	// FlushKeys: with so many dirty keys a flush starts.
+	// FlushKeys: with about so many dirty keys a flush starts; see Spread.
 	FlushKeys int
 	// HardKeys: with so many dirty keys applying waits for the flush.
 	HardKeys int
+	// Spread answers numbers in [0, 1) by which the replicas of a group, which
+	// count the same dirty keys, flush at different times: at FlushKeys to twice
+	// as many. Default: random.
+	Spread func() float64
 	// Failed is called once, from any goroutine, when the disk has failed.
 	Failed func(error)
 }
 
 const (
-	defaultFlushKeys = 128 << 10
+	// defaultFlushKeys keeps a flush short, as replies wait beside it for the same
+	// cores and the same disk. What comes in while one is under way is the next
+	// one, so where keys are scattered and flushes slow, they grow by themselves.
+	defaultFlushKeys = 16 << 10
 	defaultHardKeys  = 1 << 20
 )
 
@@ -49,6 +57,8 @@ type Store struct {
 
 	mu     sync.RWMutex
 	active *generation
+	// flushAt is the number of dirty keys at which the active generation is frozen.
+	flushAt int
 	// frozen, oldest first, waits for the flusher. The flusher alone removes from it.
 	frozen []*generation
 	err    error
@@ -112,6 +122,9 @@ func Open(dir string, o Options) (*Store, error) {
 	if o.FlushKeys <= 0 {
 		o.FlushKeys = defaultFlushKeys
 	}
+	if o.Spread == nil {
+		o.Spread = rand.Float64
+	}
 	if o.HardKeys <= 0 {
 		o.HardKeys = max(defaultHardKeys, 2*o.FlushKeys)
 	}
@@ -128,14 +141,15 @@ func Open(dir string, o Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		path:   path,
-		opts:   o,
-		db:     db,
-		mapped: boltMmapBytes,
-		active: newGeneration(),
-		moved:  make(chan struct{}),
-		wake:   make(chan struct{}, 1),
-		stop:   make(chan struct{}),
+		flushAt: spread(o),
+		path:    path,
+		opts:    o,
+		db:      db,
+		mapped:  boltMmapBytes,
+		active:  newGeneration(),
+		moved:   make(chan struct{}),
+		wake:    make(chan struct{}, 1),
+		stop:    make(chan struct{}),
 	}
 	s.wg.Go(s.flusher)
 	return s, nil
@@ -301,7 +315,7 @@ func (s *Store) Commit(index uint64, meta *state.Meta) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mustLocked()
-	if s.active.dirty() >= s.opts.FlushKeys && len(s.frozen) == 0 {
+	if s.active.dirty() >= s.flushAt && len(s.frozen) == 0 {
 		s.freeze(index, meta, nil)
 	}
 	for s.dirtyLocked() >= s.opts.HardKeys && len(s.frozen) > 0 {
@@ -326,13 +340,18 @@ func (s *Store) freeze(index uint64, meta *state.Meta, view chan<- viewResult) {
 	g := s.active
 	g.head = encodeHead(index, meta)
 	g.view = view
+	g.awaited = view != nil
 	s.frozen = append(s.frozen, g)
 	s.active = newGeneration()
+	s.flushAt = spread(s.opts)
 	select {
 	case s.wake <- struct{}{}:
 	default:
 	}
 }
+
+// spread is when to flush next.
+func spread(o Options) int { return o.FlushKeys + int(o.Spread()*float64(o.FlushKeys)) }
 
 // Flush writes everything up to index to the file and waits for it.
 func (s *Store) Flush(ctx context.Context, index uint64, meta *state.Meta) error {
@@ -342,6 +361,7 @@ func (s *Store) Flush(ctx context.Context, index uint64, meta *state.Meta) error
 		return s.err
 	}
 	s.freeze(index, meta, nil)
+	s.frozen[len(s.frozen)-1].awaited = true
 	for len(s.frozen) > 0 {
 		moved := s.moved
 		s.mu.Unlock()

@@ -480,3 +480,30 @@ func TestAFlushThatFailsIsToldAndEndsApplying(t *testing.T) {
 	s.Commit(2, testMeta())
 	t.Fatal("applying goes on")
 }
+
+// Replicas count the same dirty keys; what each draws keeps them from flushing at once.
+func TestReplicasFlushAtDifferentNumbersOfKeys(t *testing.T) {
+	for _, c := range []struct {
+		draw float64
+		at   int // dirty keys with which a flush starts
+	}{{0, 100}, {0.5, 150}, {0.99, 199}} {
+		s := openTest(t, t.TempDir(), Options{FlushKeys: 100, Spread: func() float64 { return c.draw }})
+		meta := &state.Meta{}
+		for i := range 250 {
+			s.Put(ids.Key{Space: 1, Hi: uint64(i)}, state.Record{Floor: 1, Bound: 1})
+			s.mu.Lock()
+			before := s.active.dirty()
+			s.mu.Unlock()
+			s.Commit(uint64(i+1), meta)
+			s.mu.Lock()
+			frozen := s.active.dirty() == 0
+			s.mu.Unlock()
+			if frozen != (before == c.at) {
+				t.Fatalf("drawn %v: frozen %v with %d dirty keys", c.draw, frozen, before)
+			}
+			if frozen {
+				break
+			}
+		}
+	}
+}
