@@ -10,6 +10,7 @@ import (
 
 	"github.com/seqsvr/seqsvr/internal/clock"
 	"github.com/seqsvr/seqsvr/internal/ids"
+	"github.com/seqsvr/seqsvr/internal/lease"
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
 	"github.com/seqsvr/seqsvr/storesvr/disk"
 	"github.com/seqsvr/seqsvr/storesvr/placement"
@@ -64,6 +65,7 @@ type Config struct {
 	Spaces   []ids.Space
 	LeaseTTL time.Duration
 	// RaftTimeout: a follower that hears nothing for so long begins an election.
+	// At most lease.RaftTimeoutMax(LeaseTTL), and by default not above it.
 	RaftTimeout time.Duration
 	// A snapshot is taken after SnapshotThreshold entries (looked at about every
 	// SnapshotInterval); TrailingLogs entries stay for followers that are not far behind.
@@ -147,7 +149,7 @@ func (c Config) withDefaults() Config {
 		c.LeaseTTL = DefaultLeaseTTL
 	}
 	if c.RaftTimeout == 0 {
-		c.RaftTimeout = DefaultRaftTimeout
+		c.RaftTimeout = min(DefaultRaftTimeout, lease.RaftTimeoutMax(c.LeaseTTL))
 	}
 	if c.SnapshotThreshold == 0 {
 		c.SnapshotThreshold = DefaultSnapshotThreshold
@@ -201,6 +203,9 @@ func (c *Config) validate() error {
 	if err := c.validateSets(); err != nil {
 		return err
 	}
+	if most := lease.RaftTimeoutMax(c.LeaseTTL); c.RaftTimeout > most {
+		return &ConfigError{Key: "raft_timeout", Reason: fmt.Sprintf("%v is more than %v, two margins of the lease_ttl of %v: a leader that was deposed may acknowledge a heartbeat for that long", c.RaftTimeout, most, c.LeaseTTL)}
+	}
 	if !c.Bootstrap {
 		return nil
 	}
@@ -251,7 +256,7 @@ func (c *Config) validateSets() error {
 }
 
 // margin is by how much a holder's lease ends before the leader's.
-func (c *Config) margin() time.Duration { return c.LeaseTTL / 10 }
+func (c *Config) margin() time.Duration { return lease.Margin(c.LeaseTTL) }
 
 func (c *Config) heartbeat() time.Duration { return c.LeaseTTL / 5 }
 

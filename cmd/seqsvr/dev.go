@@ -18,6 +18,7 @@ import (
 	"github.com/seqsvr/seqsvr/internal/cluster"
 	"github.com/seqsvr/seqsvr/internal/config"
 	"github.com/seqsvr/seqsvr/internal/ids"
+	"github.com/seqsvr/seqsvr/internal/lease"
 	"github.com/seqsvr/seqsvr/internal/rpc"
 )
 
@@ -53,6 +54,9 @@ A line "ready listen=… redis=… http=…" on stdout says that it serves.`,
   seqsvr dev --stores 5 --allocs 4 --lease-ttl 1s`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if !c.Flags().Changed("raft-timeout") {
+				f.raftTimeout = min(f.raftTimeout, lease.RaftTimeoutMax(f.leaseTTL))
+			}
 			if err := f.check(); err != nil {
 				return err
 			}
@@ -68,7 +72,7 @@ A line "ready listen=… redis=… http=…" on stdout says that it serves.`,
 	fs.IntVar(&f.allocs, "allocs", 2, "number of AllocSvrs")
 	fs.IntVar(&f.sets, "sets", 1, "number of Sets")
 	fs.DurationVar(&f.leaseTTL, "lease-ttl", 2*time.Second, "how long an AllocSvr may serve without hearing from the leader")
-	fs.DurationVar(&f.raftTimeout, "raft-timeout", devRaftTimeout, "how long without a leader before an election")
+	fs.DurationVar(&f.raftTimeout, "raft-timeout", devRaftTimeout, "how long without a leader before an election; at most a fifth of --lease-ttl, and less by default where that is less")
 	fs.Uint64Var(&f.step, "step", 10_000, "how many numbers a key takes from the StoreSvrs at a time")
 	fs.StringVar(&f.logLevel, "log-level", "warn", "least level that is logged to stderr: debug, info, warn, error")
 	return c
@@ -84,6 +88,8 @@ func (f *devFlags) check() error {
 		return cli.Usagef("--allocs %d: want 1 to 64", f.allocs)
 	case f.leaseTTL < 100*time.Millisecond:
 		return cli.Usagef("--lease-ttl %v: want at least 100ms", f.leaseTTL)
+	case f.raftTimeout > lease.RaftTimeoutMax(f.leaseTTL):
+		return cli.Usagef("--raft-timeout %v: want at most %v, a fifth of --lease-ttl", f.raftTimeout, lease.RaftTimeoutMax(f.leaseTTL))
 	case f.raftTimeout < 20*time.Millisecond:
 		return cli.Usagef("--raft-timeout %v: want at least 20ms", f.raftTimeout)
 	case f.step < 1 || f.step > 1<<40:

@@ -14,6 +14,7 @@ import (
 
 	"github.com/seqsvr/seqsvr/allocsvr"
 	"github.com/seqsvr/seqsvr/internal/ids"
+	"github.com/seqsvr/seqsvr/internal/lease"
 	"github.com/seqsvr/seqsvr/internal/node"
 	"github.com/seqsvr/seqsvr/storesvr"
 	"github.com/seqsvr/seqsvr/storesvr/state"
@@ -95,7 +96,7 @@ func (o *Options) defaults() {
 	set(&o.Listen, "127.0.0.1:0")
 	set(&o.Sections, storesvr.DefaultSections)
 	set(&o.LeaseTTL, storesvr.DefaultLeaseTTL)
-	set(&o.RaftTimeout, storesvr.DefaultRaftTimeout)
+	set(&o.RaftTimeout, min(storesvr.DefaultRaftTimeout, lease.RaftTimeoutMax(o.LeaseTTL)))
 	if o.Spaces == nil {
 		o.Spaces = ids.DefaultSpaces()
 	}

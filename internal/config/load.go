@@ -46,6 +46,9 @@ func EnvName(flag string) string {
 	return "SEQ_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
+// given tells whether a key was set, by whatever.
+func (k *Keys) given(flag string) bool { return k.source[flag] != "" }
+
 // Load fills what flags left open from the environment, then from the file ("" for none).
 func (k *Keys) Load(file string, lookupEnv func(string) (string, bool)) error {
 	var problems []error

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/seqsvr/seqsvr/internal/ids"
+	"github.com/seqsvr/seqsvr/internal/lease"
 )
 
 // StoreSvr is the configuration of a storesvr.
@@ -34,6 +35,13 @@ type StoreSvr struct {
 	SpaceList []ids.Space
 }
 
+const (
+	leaseTTLMin = 100 * time.Millisecond
+	// raftTimeout is the default of raft_timeout; the least is what the least lease_ttl allows.
+	raftTimeout    = 300 * time.Millisecond
+	raftTimeoutMin = 20 * time.Millisecond
+)
+
 // Declare declares the keys.
 func (c *StoreSvr) Declare(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Cluster, "cluster", "seqsvr", "name of the cluster")
@@ -59,7 +67,7 @@ func (c *StoreSvr) Declare(fs *pflag.FlagSet) {
 	fs.Uint32Var(&c.Sections, "sections", 1024, "sections to found the Set with")
 	fs.StringSliceVar(&c.Spaces, "spaces", spaceTexts(ids.DefaultSpaces()), "spaces to found the cluster with, each NAME:uid[:MAX_UID] or NAME:name")
 	fs.DurationVar(&c.LeaseTTL, "lease-ttl", 2*time.Second, "how long an AllocSvr may serve without hearing from the leader")
-	fs.DurationVar(&c.RaftTimeout, "raft-timeout", 300*time.Millisecond, "how long without a leader before an election")
+	fs.DurationVar(&c.RaftTimeout, "raft-timeout", raftTimeout, "how long without a leader before an election; at most a fifth of lease_ttl, and less by default where that is less")
 	fs.DurationVar(&c.StopTimeout, "stop-timeout", 10*time.Second, "how long a stop may take")
 	fs.Uint64Var(&c.SnapshotThreshold, "snapshot-threshold", 8192, "log entries before a snapshot is taken")
 	fs.Uint64Var(&c.TrailingLogs, "trailing-logs", 8192, "log entries kept after a snapshot, for followers that lag")
@@ -90,8 +98,7 @@ func (c *StoreSvr) Check(k *Keys) error {
 	for _, e := range c.endpoints() {
 		add(e.check(k)...)
 	}
-	add(atLeast(k, "lease-ttl", c.LeaseTTL, 100*time.Millisecond)...)
-	add(atLeast(k, "raft-timeout", c.RaftTimeout, 20*time.Millisecond)...)
+	add(c.checkTimes(k)...)
 	add(atLeast(k, "stop-timeout", c.StopTimeout, 100*time.Millisecond)...)
 	add(atLeast(k, "freeze-timeout", c.FreezeTimeout, 50*time.Millisecond)...)
 	if c.PartKeys < 1 || c.PartKeys > 1<<17 {
@@ -130,6 +137,21 @@ func (c *StoreSvr) checkDirectory(k *Keys) (problems []error) {
 		}
 	}
 	return problems
+}
+
+// checkTimes also shortens the default of raft_timeout to what lease_ttl allows.
+func (c *StoreSvr) checkTimes(k *Keys) []error {
+	if bad := atLeast(k, "lease-ttl", c.LeaseTTL, leaseTTLMin); bad != nil {
+		return bad
+	}
+	most := lease.RaftTimeoutMax(c.LeaseTTL)
+	if !k.given("raft-timeout") {
+		c.RaftTimeout = min(c.RaftTimeout, most)
+	}
+	if c.RaftTimeout > most {
+		return []error{k.Problem("raft-timeout", "%v is more than %v, a fifth of the lease_ttl of %v: a leader that was deposed may acknowledge a lease for that long", c.RaftTimeout, most, c.LeaseTTL)}
+	}
+	return atLeast(k, "raft-timeout", c.RaftTimeout, raftTimeoutMin)
 }
 
 func (c *StoreSvr) checkPeers(k *Keys) (problems []error) {
