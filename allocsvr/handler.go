@@ -158,6 +158,9 @@ func (s *Server) fail(err error) {
 		s.log.Error("this node cannot serve as it is", zap.Error(err))
 	}
 	s.failure = err
+	if w := s.world.Load(); w != nil && !w.lost.Load() && s.session.Alive() {
+		return // it serves, thanks to other stores
+	}
 	select {
 	case s.failed <- err:
 	default:
@@ -165,7 +168,8 @@ func (s *Server) fail(err error) {
 }
 
 // Failed delivers what makes this node useless until an operator acts: it joined
-// the wrong cluster, or its arena does not fit. It goes on trying meanwhile.
+// the wrong cluster, or its arena does not fit. A refusal that comes while the node
+// serves is only logged. Whoever runs the node should end it; it goes on trying meanwhile.
 func (s *Server) Failed() <-chan error { return s.failed }
 
 // ErrNotReady is wrapped by what Ready answers before the node serves.

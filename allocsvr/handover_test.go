@@ -409,3 +409,68 @@ func TestANodeThatIsRefusedSaysWhy(t *testing.T) {
 		}
 	})
 }
+
+// A record that contradicts the arena must not end an epoch cleanly. The release is
+// tried again; when that does not help, the session is given up: nothing stays closed.
+func TestASectionThatCannotBeReleasedIsGivenUpWithItsSession(t *testing.T) {
+	inRig(t, storetest.Config{Auto: true}, func(r *rig) {
+		a, _ := two(r)
+		k := uid(1)
+		a.wantNext(t, k, 1)
+		a.take(t, k, 56)
+		sec := k.Section(8)
+		node, epoch := r.store.Owner(sec)
+		if node != "a1" {
+			t.Fatalf("section %d is %s's", sec, node)
+		}
+		// Nobody does this: a hand-back in the owner's name that it never sent.
+		seq := ids.BatchSeq(0)
+		for _, b := range r.store.Executed() {
+			if b.Session == r.store.SessionOf("a1") {
+				seq = max(seq, b.Seq)
+			}
+		}
+		rep := r.store.Apply(state.Batch{
+			Session: r.store.SessionOf("a1"), Incarnation: 1, Seq: seq + 1,
+			Ops: []state.Op{{Kind: state.OpReturn, Key: k, Epoch: epoch, Cur: 40}},
+		})
+		if rep.Refusal != state.OK || rep.Results[0].Refusal != state.OK {
+			t.Fatalf("%+v", rep)
+		}
+		before := r.store.SessionOf("a1")
+		r.store.Move("b1", sec)
+		time.Sleep(doubtTries*doubtPause + 10*time.Second)
+		if after := r.store.SessionOf("a1"); after == before || after == 0 {
+			t.Errorf("session %d, then %d: not given up", before, after)
+		}
+		if err := a.Ready(); err != nil {
+			t.Errorf("the node does not serve under a new session: %v", err)
+		}
+		if node, _ := r.store.Owner(sec); node == "" {
+			t.Error("the section is nobody's")
+		}
+	})
+}
+
+// A store that refuses a node which serves, since another has its lease renewed, is
+// no reason to end it; it is one when the lease has run out.
+func TestARefusalEndsOnlyANodeThatDoesNotServe(t *testing.T) {
+	inRig(t, storetest.Config{Auto: true}, func(r *rig) {
+		a := r.boot("a1")
+		a.wantNext(t, uid(1), 1)
+		r.store.Refuse("this is cluster other")
+		a.net.Break()
+		settle()
+		select {
+		case err := <-a.Failed():
+			t.Errorf("a serving node was ended: %v", err)
+		default:
+		}
+		time.Sleep(3 * time.Second)
+		select {
+		case <-a.Failed():
+		default:
+			t.Error("nothing was reported once the lease had run out")
+		}
+	})
+}

@@ -3,6 +3,7 @@ package allocsvr
 import (
 	"context"
 	"sync"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -32,6 +33,10 @@ type keeper struct {
 	// over has, per section, the epoch that was released or dropped last, so
 	// that a directive from before that does not bring it back.
 	over map[ids.Section]ids.Epoch
+	// doubts counts, per section, the releases in a row that ended in doubt. Such a
+	// section stays in releases until retry fires.
+	doubts map[ids.Section]int
+	retry  *time.Timer
 	// outstanding ops of releases: the group that is closed now.
 	outstanding int
 	freezes     freezes
@@ -54,7 +59,7 @@ func newKeeper(s *Server, w *world) *keeper {
 	k := &keeper{
 		s: s, w: w, stop: stop, log: s.log.With(zap.Uint64("session", uint64(w.session))),
 		done: make(chan struct{}), wake: make(chan struct{}, 1),
-		releases: map[ids.Section]*release{}, over: map[ids.Section]ids.Epoch{},
+		releases: map[ids.Section]*release{}, over: map[ids.Section]ids.Epoch{}, doubts: map[ids.Section]int{},
 	}
 	if s.cfg.DialPeer != nil {
 		k.carrier = k.newCarrier()
@@ -107,10 +112,14 @@ func (k *keeper) carriedOut() uint64 {
 
 func (k *keeper) run(ctx context.Context) {
 	defer close(k.done)
+	k.retry = time.NewTimer(time.Hour)
+	defer k.retry.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-k.retry.C:
+			k.retryDoubtful()
 		case <-k.wake:
 		}
 		k.mu.Lock()
@@ -247,6 +256,7 @@ func (k *keeper) dropAll(ctx context.Context, secs []ids.Section) {
 func (k *keeper) forget(no ids.Section, e ids.Epoch) {
 	k.over[no] = max(k.over[no], e)
 	delete(k.releases, no)
+	delete(k.doubts, no)
 	k.s.arena.CloseSection(no)
 	k.s.arena.FreeSection(no)
 	k.w.sections[no].gone()
@@ -263,5 +273,5 @@ func (k *keeper) happened(ctx context.Context, e keeperEvent) {
 		}
 		return
 	}
-	k.released(e.rel)
+	k.released(ctx, e.rel)
 }

@@ -3,7 +3,9 @@ package allocsvr
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -139,14 +141,14 @@ func (k *keeper) reopen(rel *release) {
 }
 
 // released: the store has answered the last op, or will not get it.
-func (k *keeper) released(rel *release) {
+func (k *keeper) released(ctx context.Context, rel *release) {
 	if k.releases[rel.sec] != rel {
 		return
 	}
 	k.outstanding -= rel.ops
 	log := k.log.With(zap.Uint32("section", uint32(rel.sec)), zap.Uint64("epoch", uint64(rel.epoch)))
 	if rel.doubt.Load() {
-		log.Error("section stays closed and is not released, since the store group's records contradict the arena")
+		k.doubted(ctx, rel.sec, log)
 		return
 	}
 	if k.s.cfg.Bugs.HandBackBeforeClose {
@@ -155,6 +157,41 @@ func (k *keeper) released(rel *release) {
 	log.Debug("section released", zap.Int("keys", rel.ops-1))
 	k.s.count.released.Add(1)
 	k.forget(rel.sec, rel.epoch)
+}
+
+const (
+	// doubtTries: a release that ended in doubt so many times in a row will not end well.
+	doubtTries = 3
+	doubtPause = time.Second
+)
+
+// doubted: the store group's records contradict the arena. Were the section
+// released, its epoch would end cleanly on a number that is not true; were it kept
+// closed, it would be served by nobody and a drain would never end. So the release
+// is tried again, in case that whoever wrote the record did not see to the end of
+// it; and when that does not help, the whole session is given up: a memory that is
+// wrong about one key is not to be trusted with others. It costs each key what the
+// loss of a machine does, declared.
+func (k *keeper) doubted(ctx context.Context, no ids.Section, log *zap.Logger) {
+	k.doubts[no]++
+	if k.doubts[no] < doubtTries {
+		log.Error("section stays closed, since the store group's records contradict the arena; its release is tried again", zap.Int("tries", k.doubts[no]))
+		k.retry.Reset(doubtPause)
+		return
+	}
+	log.Error("session is given up, since the store group's records contradict the arena: its sections go to others as after the loss of a machine")
+	if !k.s.session.Abandon(fmt.Sprintf("section %d cannot be handed back: the store group's records contradict the arena", no)) {
+		k.retry.Reset(doubtPause)
+	}
+}
+
+// retryDoubtful has the directive carried out again for sections in doubt.
+func (k *keeper) retryDoubtful() {
+	for no := range k.doubts {
+		if rel := k.releases[no]; rel != nil && rel.doubt.Load() {
+			delete(k.releases, no)
+		}
+	}
 }
 
 // current: what is left of the release is still to be sent.

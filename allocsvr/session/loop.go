@@ -103,6 +103,8 @@ type event struct {
 	broken error
 	down   *seqpb.SessionDown
 	leave  string
+	// abandon is why.
+	abandon string
 }
 
 // outMax bounds the messages waiting to be sent on a stream. A peer that lets
@@ -163,6 +165,18 @@ func (s *Session) Leave(reason string) {
 	}
 }
 
+// Abandon gives the session up, as if its memory were lost: Handler.Lost follows,
+// and another session, or Handler.Ended if it was leaving. It does not wait: false
+// if the session is too busy to hear it now.
+func (s *Session) Abandon(reason string) bool {
+	select {
+	case s.events <- event{abandon: reason}:
+		return true
+	default:
+		return false
+	}
+}
+
 // Close drops the stream without a word and waits for the goroutines. Call it once Start was.
 func (s *Session) Close() {
 	s.cancel()
@@ -218,6 +232,8 @@ func (l *loop) take(e event) []action {
 	switch {
 	case e.leave != "":
 		return l.m.leave(e.leave)
+	case e.abandon != "":
+		return l.m.abandon(now, e.abandon)
 	case e.broken != nil:
 		if l.cur != nil && l.cur.gen == e.gen {
 			l.s.log.Info("session stream broken", zap.String("store", l.cur.addr), zap.Error(e.broken))

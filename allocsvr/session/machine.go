@@ -268,6 +268,20 @@ func (m *machine) leave(reason string) []action {
 	return []action{m.sendLeaving()}
 }
 
+// abandon gives the session up without a word: its lease runs out, and what it
+// held goes to others as after the loss of a machine. Another session follows,
+// unless this one was leaving.
+func (m *machine) abandon(now time.Duration, reason string) []action {
+	if m.id.Session == 0 || m.phase == over {
+		return nil
+	}
+	out := m.lose(reason)
+	if m.leaving != "" {
+		return append(out, m.end()...)
+	}
+	return append(out, m.leaveStream(now)...)
+}
+
 func (m *machine) sendLeaving() action {
 	return send{gen: m.gen, up: &seqpb.SessionUp{Leaving: &seqpb.Leaving{Reason: m.leaving}}}
 }

@@ -55,9 +55,7 @@ func start(c *config.AllocSvr, log *zap.Logger) (*cli.Running, error) {
 		return nil, err
 	}
 	return &cli.Running{
-		// What Failed would tell may pass (a store of another cluster answers on
-		// a wrong port, say), so the node goes on trying; its log and /readyz say why.
-		Ready: n.Ready, Stop: n.Stop,
+		Ready: n.Ready, Failed: n.Failed(), Stop: n.Stop,
 		ReadyLine: fmt.Sprintf("node=%s listen=%s redis=%s http=%s", c.Node, cfg.Addr, cfg.RedisAddr, cfg.HTTPAddr),
 	}, nil
 }
