@@ -8,7 +8,7 @@
 //   - A heartbeat is acknowledged only after leadership was verified following
 //     its receipt, and never once the leader has decided that the lease ran out.
 //     Raft counts answers that were under way already, hence RaftTimeout ≤ 2
-//     margins (docs/decisions/019).
+//     margins (docs/decisions/021).
 //   - A new leader acts only after a barrier, and expires no owner that it has
 //     not heard from before TTL + margin.
 //   - A node that cannot read or write its disk, or cannot decode an entry,
