@@ -43,6 +43,8 @@ type nameTable struct {
 	live    int            // entries in the index
 	dropped int            // dropped lanes in the index
 	limbo   []limboName    // oldest first
+	// marks of the slots' last look; see Shelf. nil before the first.
+	marks *[nameTableSlots]*[namesPerSlot / 2]uint8
 }
 
 type nameSlotMeta struct {
@@ -293,6 +295,9 @@ func (t *nameTable) addSlot(i int, slot uint32, mem *page) {
 		t.meta = append(t.meta, nameSlotMeta{})
 	}
 	t.meta[i] = nameSlotMeta{slot: slot}
+	if t.marks != nil {
+		t.marks[i] = nil
+	}
 	t.slots[i].Store(mem)
 }
 
@@ -337,5 +342,14 @@ func (t *nameTable) settle(guard *Guard, give func(slot uint32)) {
 }
 
 func (t *nameTable) bytes() int64 {
-	return int64(len(*t.index.Load()))*8 + int64(cap(t.meta))*24 + nameTableSlots*8 + 96
+	n := int64(len(*t.index.Load()))*8 + int64(cap(t.meta))*24 + nameTableSlots*8 + 104
+	if t.marks != nil {
+		n += nameTableSlots * 8
+		for _, m := range t.marks {
+			if m != nil {
+				n += namesPerSlot / 2
+			}
+		}
+	}
+	return n
 }

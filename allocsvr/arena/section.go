@@ -36,6 +36,8 @@ type pageMeta struct {
 	mem  *page
 	slot uint32
 	used int // cells in use
+	// marks of the last look; see Shelf. nil before the first.
+	marks *[cellsPerPage / 2]uint8
 }
 
 func sectionSalt(s ids.Section) uint64 { return uint64(s)*mulHi + mulSpace }

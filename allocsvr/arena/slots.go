@@ -21,6 +21,7 @@ type slotPool struct {
 	free    []uint32
 	limbo   []limboSlot // oldest first
 	used    int
+	records int // of used: pages of records
 }
 
 type limboSlot struct {
@@ -59,8 +60,15 @@ func (p *slotPool) take(d dirEntry) (slot uint32, mem *page, err error) {
 		mem = p.at(slot)
 	}
 	p.write(slot, d)
-	p.used++
+	p.count(d, 1)
 	return slot, mem, nil
+}
+
+func (p *slotPool) count(d dirEntry, n int) {
+	p.used += n
+	if d.kind == kindRecords {
+		p.records += n
+	}
 }
 
 // write notes in the directory what a zeroed slot holds.
@@ -116,8 +124,9 @@ func (p *slotPool) give(slot uint32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	e := p.entry(slot)
+	d, _ := readDirEntry(e, slot)
+	p.count(d, -1)
 	e[1].Store(0)
 	e[0].Store(0)
-	p.used--
 	p.limbo = append(p.limbo, limboSlot{slot, stamp})
 }

@@ -27,6 +27,11 @@ func (m *memory) stats() Stats {
 		st.Keys += s.keys.Load()
 		s.mu.Lock()
 		st.IndexBytes += int64(len(s.pages)) * pageMetaBytes
+		for _, meta := range s.pages {
+			if meta.marks != nil {
+				st.IndexBytes += cellsPerPage / 2
+			}
+		}
 		for i := range s.names {
 			for _, t := range s.names[i].all() {
 				if t != nil {
@@ -44,4 +49,4 @@ func (m *memory) stats() Stats {
 }
 
 // pageMetaBytes is about what a pageMeta and its place in the map take.
-const pageMetaBytes = 80
+const pageMetaBytes = 88

@@ -123,7 +123,7 @@ func (v *verifier) slots() error {
 			p.free = append(p.free, slot)
 			continue
 		}
-		p.used++
+		p.count(d, 1)
 		if d.kind == kindRecords {
 			if err := v.records(slot, d); err != nil {
 				return err
