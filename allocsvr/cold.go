@@ -3,7 +3,6 @@ package allocsvr
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/seqsvr/seqsvr/allocsvr/arena"
@@ -45,50 +44,8 @@ func (s *Server) allocateCold(ctx context.Context, w *world, asks []ask, out []a
 			aw.ask = i
 			waits = append(waits, aw)
 		}
-		cold = s.awaitAll(ctx, waits, asks, out, cold[:0])
-		if ctx.Err() != nil {
-			// Its caller is gone, or as good as: no number is issued to nobody.
-			for _, i := range cold {
-				out[i].fail = s.tooLate(ctx.Err())
-			}
-			return
-		}
+		cold = s.awaitAll(ctx, w, waits, asks, out, cold[:0])
 	}
-}
-
-// awaitAll waits for all there is to wait for, and lists the asks to be looked at
-// again. News are waited for only when nothing else is: keys that got their numbers
-// do not wait for those beside them whose range is moving.
-func (s *Server) awaitAll(ctx context.Context, waits []await, asks []ask, out []answer, again []int) []int {
-	raising := slices.ContainsFunc(waits, func(aw await) bool { return aw.raising != nil })
-	for j, aw := range waits {
-		if raising && aw.raising == nil {
-			again = append(again, aw.ask)
-			continue
-		}
-		fail, err := aw.wait(ctx, s.dying)
-		if err != nil {
-			for _, late := range waits[j:] {
-				if out[late.ask].fail = late.late; late.late == nil {
-					out[late.ask].fail = s.tooLate(err)
-				}
-			}
-			return again
-		}
-		if fail != nil {
-			out[aw.ask].fail = fail
-			continue
-		}
-		if aw.raising != nil {
-			a := &asks[aw.ask]
-			a.raised = aw.raising.asked
-			if a.refused = aw.raising.moving; a.refused {
-				a.refusals++
-			}
-		}
-		again = append(again, aw.ask)
-	}
-	return again
 }
 
 // passCold is pass for keys that needed more than the hot path. Unlike it, it
@@ -160,42 +117,6 @@ func (s *Server) takeFirst(w *world, sec *section, a *ask, out *answer) bool {
 	return true
 }
 
-// await is what an ask waits for: its raise, or a change of the section's owner.
-type await struct {
-	ask     int
-	raising *extend
-	news    <-chan struct{}
-	until   time.Time // of waiting for news
-	// late is the failure if time runs out; nil: the usual.
-	late *Failure
-}
-
-// wait returns a failure if there will be no numbers, an error if it was cut
-// short, and neither when it is time to look again.
-func (aw *await) wait(ctx context.Context, dying <-chan struct{}) (*Failure, error) {
-	if aw.raising != nil {
-		select {
-		case <-aw.raising.done:
-			return aw.raising.fail, nil
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-dying:
-			return errStopping, nil
-		}
-	}
-	t := time.NewTimer(time.Until(aw.until))
-	defer t.Stop()
-	select {
-	case <-aw.news:
-	case <-t.C:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-dying:
-		return errStopping, nil
-	}
-	return nil, nil
-}
-
 // want has a key raised, and says what to wait for.
 func (s *Server) want(w *world, a *ask, handOver time.Time) (await, *Failure) {
 	sec := w.section(a.key)
@@ -219,7 +140,7 @@ func (s *Server) want(w *world, a *ask, handOver time.Time) (await, *Failure) {
 	}
 	if h, ok := sec.holes[a.key]; ok && h.bound-h.floor >= ids.Seq(a.n) {
 		// It came in since we looked.
-		return await{news: closedChan, until: handOver}, nil
+		return await{soon: closedChan, until: handOver}, nil
 	}
 	e := sec.extending[a.key]
 	if e == nil {
@@ -245,31 +166,36 @@ func (s *Server) want(w *world, a *ask, handOver time.Time) (await, *Failure) {
 	return await{raising: e}, nil
 }
 
-// ensure has the arena hold the key, open. stay: wait for the key's hand-back
-// first, and look again. It needs sec.mu, with the section serving.
+// ensure has the arena hold the key, open. stay: wait first, for room or for the
+// key's hand-back, and look again. It needs sec.mu, with the section serving.
 func (s *Server) ensure(w *world, sec *section, k ids.Key) (aw await, fail *Failure, stay bool) {
 	patience := time.Now().Add(s.cfg.MaxWait)
 	if sec.doubted[k] {
 		return await{}, errUntrusted, false
 	}
 	if ev := sec.returning[k]; ev != nil {
-		return await{news: ev.done, until: patience}, nil, true
+		return await{soon: ev.done, until: patience}, nil, true
 	}
+	room := s.room.wait() // before trying, so that no change is missed
 	defer s.arena.Guard().Enter().Exit()
 	cell, err := s.arena.Ensure(k)
+	var full *arena.FullError
+	if errors.As(err, &full) && s.cfg.ArenaHighWater >= 0 {
+		return await{room: room, until: patience, late: ensureFailure(err)}, nil, true
+	}
 	if err != nil {
 		return await{}, ensureFailure(err), false
 	}
 	if _, bound, closed := cell.Load(); closed && bound == 0 {
-		s.arena.Free(k) // nothing was issued from it
-		return await{news: closedChan, until: patience}, nil, true
+		s.forgetKey(k) // nothing was issued from it
+		return await{soon: closedChan, until: patience}, nil, true
 	} else if closed {
 		// A process before us closed it, and may not have handed it back.
 		ev := s.closeKey(w, sec, k, cell)
 		if err := s.queue.Submit(raise.HandBack, ev); err != nil {
 			return await{}, submitFailure(err), false
 		}
-		return await{news: ev.done, until: patience}, nil, true
+		return await{soon: ev.done, until: patience}, nil, true
 	}
 	return await{}, nil, false
 }

@@ -53,6 +53,13 @@ type Config struct {
 	// Step is how many numbers a raise asks for; Policy replaces it if set.
 	Step   ids.Seq
 	Policy raise.StepPolicy
+	// IdleAfter: a key that was not used for that long is handed back, some time
+	// before half of it more has passed; negative: never.
+	IdleAfter time.Duration
+	// ArenaHighWater, in percent of the arena: from there on the keys that were used
+	// the longest ago are handed back, until a tenth of the arena is free below it.
+	// Negative: never; then a full arena refuses new keys.
+	ArenaHighWater int
 	// Window is how long request ids are remembered, Windows for single spaces;
 	// WindowEntriesMax bounds how many. See dedupe.Options for the defaults.
 	Window           time.Duration
@@ -99,6 +106,8 @@ type Bugs struct {
 // The defaults of Config.
 const (
 	DefaultStep           ids.Seq = 10_000
+	DefaultIdleAfter              = time.Hour
+	DefaultArenaHighWater         = 90
 	DefaultMaxN                   = 1_000_000
 	DefaultMaxBatchKeys           = 10_000
 	DefaultMaxInFlight            = 16_384
@@ -125,6 +134,8 @@ func (c *Config) setDefaults() error {
 	need(c.Dial != nil, "Dial")
 	orDefault(&c.Step, DefaultStep)
 	orDefault(&c.MaxN, DefaultMaxN)
+	orDefault(&c.IdleAfter, DefaultIdleAfter)
+	orDefault(&c.ArenaHighWater, DefaultArenaHighWater)
 	orDefault(&c.MaxBatchKeys, DefaultMaxBatchKeys)
 	orDefault(&c.MaxInFlight, DefaultMaxInFlight)
 	orDefault(&c.MaxWatchedKeys, DefaultMaxWatchedKeys)
@@ -133,6 +144,9 @@ func (c *Config) setDefaults() error {
 	orDefault(&c.StopTimeout, DefaultStopTimeout)
 	if c.Step > ids.MaxSeq {
 		errs = append(errs, fmt.Errorf("a Step of %d is above %d", c.Step, ids.MaxSeq))
+	}
+	if c.ArenaHighWater > 100 {
+		errs = append(errs, fmt.Errorf("an ArenaHighWater of %d %% is above 100", c.ArenaHighWater))
 	}
 	if c.MaxN > maxNMax {
 		errs = append(errs, fmt.Errorf("a MaxN of %d is above %d", c.MaxN, maxNMax))

@@ -14,6 +14,8 @@
 //     the closed mark is in the arena and every caller that was inside has left,
 //     so what it says is exact.
 //   - A key is forgotten only after its hand-back was acknowledged.
+//   - A key that is idle, or that must make room, is handed back while its section
+//     serves (evict.go, sweep.go); a call for it waits for that and goes on at the next number.
 //   - Only keys of ranges that the Set map gives to the Set are served, and of those
 //     none of a range that is frozen for a move (ranges.go, freeze.go). The store
 //     keeps the ranges too, and its word counts.

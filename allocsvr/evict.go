@@ -4,6 +4,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/seqsvr/seqsvr/allocsvr/arena"
+	"github.com/seqsvr/seqsvr/allocsvr/raise"
 	"github.com/seqsvr/seqsvr/internal/ids"
 	"github.com/seqsvr/seqsvr/storesvr/state"
 )
@@ -18,11 +19,12 @@ import (
 //
 // From "close" to "forget" the key is in section.returning. No raise of it is
 // asked for meanwhile, so the return is the last op on the key until it is
-// acknowledged; callers wait for that.
+// acknowledged; callers wait for that. A sweep closes no key under a raise; what a
+// freeze does about those, see freeze.go.
 //
 // A process that dies in between leaves a closed key in an open section. Its
-// successor finds it so, at a call for it, and returns it anew, which does no harm
-// if the first return was applied.
+// successor finds it so, at a call for it or in its first lap, and returns it anew,
+// which does no harm if the first return was applied.
 //
 // A section that is closed takes its closed keys along: its release lists them
 // again, and what is left here of their returns is moot.
@@ -33,24 +35,74 @@ type eviction struct {
 	key   ids.Key
 	epoch ids.Epoch
 	cur   ids.Seq
+	sent  bool // for Bugs.ForgetBeforeAck
 	// done is closed when the key may be asked for again.
 	done chan struct{}
 	// then is called at the end; guarded by sec.mu until it is.
 	then []func()
 }
 
+// closeCold closes those of the keys that may be handed back now, and lists their
+// returns, to be submitted after the guard's grace. It needs the guard.
+func (s *Server) closeCold(w *world, sec *section, held []arena.Held) (items []raise.Item) {
+	sec.mu.Lock()
+	defer sec.mu.Unlock()
+	if !sec.servingAt(w, sec.epoch) {
+		return nil
+	}
+	for _, h := range held {
+		if sec.extending[h.Key] != nil || sec.returning[h.Key] != nil || sec.doubted[h.Key] {
+			continue
+		}
+		// Found anew: since the look the key may have been forgotten and acquired again.
+		cell, ok := s.arena.Find(h.Key)
+		if !ok {
+			continue
+		}
+		if _, bound, _ := cell.Load(); bound == 0 {
+			// Nothing was issued from it in this epoch, or StoreSvr knows of all that
+			// was; a hole that nobody was told of yet is answered again.
+			delete(sec.holes, h.Key)
+			s.forgetKey(h.Key)
+			continue
+		}
+		items = append(items, s.closeKey(w, sec, h.Key, cell))
+	}
+	return items
+}
+
 // closeKey begins the hand-back of one key. It needs sec.mu, with the section
-// serving. The guard's grace is for the caller to see to, before it submits.
+// serving, and the guard. The guard's grace is for the caller to see to, before it
+// submits.
 func (s *Server) closeKey(w *world, sec *section, k ids.Key, c arena.Cell) *eviction {
 	ev := &eviction{s: s, w: w, sec: sec, key: k, epoch: sec.epoch, done: make(chan struct{})}
-	ev.cur = c.Close()
+	bugs := &s.cfg.Bugs
+	if bugs.HandBackBeforeClose {
+		ev.cur, _, _ = c.Load()
+	} else {
+		ev.cur = c.Close()
+	}
 	if h, ok := sec.holes[k]; ok {
 		// Nothing was issued above its floor.
 		ev.cur = h.floor
 		delete(sec.holes, k)
 	}
+	s.count.returning.Add(1)
+	if bugs.ForgetBeforeAck {
+		s.forgetKey(k)
+		close(ev.done)
+		return ev
+	}
 	sec.returning[k] = ev
 	return ev
+}
+
+// forgetKey frees the memory of a key, open or not. Those who watch the key and do
+// not find it are told before, so that they know when to read it again. It needs
+// sec.mu of the key's section.
+func (s *Server) forgetKey(k ids.Key) {
+	s.forgotten.of(k).Add(1)
+	s.arena.Free(k)
 }
 
 // Fill implements raise.Item. A key of which nothing is known has nothing to hand
@@ -58,9 +110,10 @@ func (s *Server) closeKey(w *world, sec *section, k ids.Key, c arena.Cell) *evic
 func (ev *eviction) Fill(op *state.Op) bool {
 	ev.sec.mu.Lock()
 	defer ev.sec.mu.Unlock()
-	if !ev.sec.servingAt(ev.w, ev.epoch) {
+	if !ev.sec.servingAt(ev.w, ev.epoch) || ev.sent && ev.s.cfg.Bugs.ForgetBeforeAck {
 		return false
 	}
+	ev.sent = true
 	*op = state.Op{Kind: state.OpReturn, Epoch: ev.epoch, Key: ev.key, Cur: ev.cur}
 	return true
 }
@@ -71,11 +124,15 @@ func (ev *eviction) Done(res state.OpResult, err error) {
 	sec.mu.Lock()
 	defer sec.mu.Unlock()
 	defer func() {
-		close(ev.done)
 		for _, f := range ev.then {
 			f()
 		}
 	}()
+	s.count.returning.Add(-1)
+	if s.cfg.Bugs.ForgetBeforeAck {
+		return
+	}
+	defer close(ev.done)
 	if sec.returning[ev.key] == ev {
 		delete(sec.returning, ev.key)
 	}
@@ -85,7 +142,9 @@ func (ev *eviction) Done(res state.OpResult, err error) {
 	}
 	switch res.Refusal {
 	case state.OK:
-		s.arena.Free(ev.key)
+		s.forgetKey(ev.key)
+		s.count.evicted.Add(1)
+		s.room.ring()
 	case state.RefusedNotOwner, state.RefusedEpoch:
 		sec.notOurs(ev.w, ev.epoch, s.log)
 	default:

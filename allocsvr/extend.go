@@ -83,6 +83,15 @@ func (t *ticket) Done(res state.OpResult, err error) {
 	}
 }
 
+func (e *extend) isDone() bool {
+	select {
+	case <-e.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // wanted: the key may be served here. It needs sec.mu.
 func (e *extend) wanted() bool {
 	return e.sec.servingAt(e.w, e.epoch) && e.sec.returning[e.key] == nil && e.w.ranges.Load().has(e.key)

@@ -31,7 +31,8 @@ import (
 //     lost, if the range leaves or if it stays.
 //   - A key with an undeclared hole has issued nothing above its floor, and is
 //     handed back there. The hole stays undeclared, for the next owner to declare.
-//   - A key that is being handed back already (evict.go) is waited for.
+//   - A key that is being handed back already (evict.go), since it was idle or in the
+//     way, is left to that, and waited for: one hand-back of it is under way at a time.
 //   - A section under release takes its keys of the range along. It is waited for.
 //   - The process dies. Closed keys are closed in the arena, and none is forgotten
 //     before its hand-back was acknowledged. The directive still lists the range when
@@ -101,7 +102,7 @@ func (k *keeper) closeRange(f *freeze) (l look, items []raise.Item) {
 						// Nothing came of it here. If a raise of it was applied and its
 						// answer lost, the store's record stands at its floor.
 						c.Close()
-						k.s.arena.Free(key)
+						k.s.forgetKey(key)
 						return true
 					}
 				}

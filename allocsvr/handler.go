@@ -58,6 +58,7 @@ func (h handler) Welcomed(w *seqpb.Welcome) error {
 		world.learn(t, true, nil)
 	}
 	world.keeper = newKeeper(s, world)
+	world.sweeper = newSweeper(s, world)
 	s.world.Store(world)
 	s.changed()
 	return nil
@@ -148,6 +149,7 @@ func (s *Server) closeWorld() {
 	}
 	w.lose()
 	w.keeper.close()
+	w.sweeper.close()
 }
 
 // fail reports what an operator must see to. The first one counts.

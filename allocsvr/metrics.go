@@ -28,6 +28,8 @@ var metrics = []metric{
 	counter("busy_total", "Refusals because a queue was full.", func(s *Stats) float64 { return float64(s.Busy) }),
 	counter("discontinuities_total", "Holes declared to callers.", func(s *Stats) float64 { return float64(s.Discontinuities) }),
 	counter("released_sections_total", "Sections handed back.", func(s *Stats) float64 { return float64(s.Released) }),
+	counter("evicted_keys_total", "Keys handed back for being idle, or for want of room.", func(s *Stats) float64 { return float64(s.Evicted) }),
+	gauge("returning_keys", "Keys whose hand-back is not acknowledged yet.", func(s *Stats) float64 { return float64(s.Returning) }),
 	counter("windows_sent_total", "Request-id windows that went along with sections.", func(s *Stats) float64 { return float64(s.WindowsSent) }),
 	counter("windows_unsent_total", "Request-id windows that could not go along.", func(s *Stats) float64 { return float64(s.WindowsUnsent) }),
 	counter("windows_taken_total", "Request-id windows that came with sections.", func(s *Stats) float64 { return float64(s.WindowsTaken) }),

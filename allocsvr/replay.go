@@ -182,15 +182,15 @@ func (s *Server) awaitOriginal(ctx context.Context, r *identified, out *answer, 
 			err = nil
 		}
 	} else {
-		var fail *Failure
-		aw := await{news: r.news, until: handOver}
+		until := handOver
 		if r.moving {
-			aw.until = time.Now().Add(s.cfg.MaxWait)
+			until = time.Now().Add(s.cfg.MaxWait)
 		}
-		if fail, err = aw.wait(ctx, s.dying); fail != nil {
-			out.fail = fail
+		if s.awaitAny(ctx, until, r.news, nil); s.closed() {
+			out.fail = errStopping
 			return false
 		}
+		err = ctx.Err()
 	}
 	if err != nil && r.moving {
 		out.fail = errMoving

@@ -254,7 +254,7 @@ func TestGapsAreAnsweredByAnyNode(t *testing.T) {
 
 func TestAFullArenaIsATypedErrorAndAcquiresNothing(t *testing.T) {
 	inRig(t, auto, func(r *rig) {
-		a := r.boot("a1", func(c *Config) { c.ArenaMaxBytes = 3 << 20 })
+		a := r.boot("a1", func(c *Config) { c.ArenaMaxBytes, c.ArenaHighWater = 3<<20, -1 })
 		req := &seqpb.AllocRequest{Space: "uid"}
 		for i := range uint64(2000) {
 			req.Uids = append(req.Uids, i<<8)

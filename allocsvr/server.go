@@ -36,12 +36,15 @@ type Server struct {
 	// dropped. The session's goroutine's own.
 	previous arena.Identity
 
-	door    *door
-	news    bell // something about sections, routes or the lease changed
-	waiting atomic.Int64
-	watched atomic.Int64 // keys, of all subscriptions
-	count   counters
-	load    loadBook
+	door      *door
+	news      bell         // something about sections, routes or the lease changed
+	room      bell         // there may be room in the arena
+	crowded   atomic.Int64 // requests that wait for room
+	waiting   atomic.Int64
+	watched   atomic.Int64 // keys, of all subscriptions
+	forgotten forgotten
+	count     counters
+	load      loadBook
 
 	leaving atomic.Bool
 	ended   chan struct{} // the leader said goodbye

@@ -10,6 +10,9 @@ import (
 // counters count since the start. None is touched by a call that is served warm.
 type counters struct {
 	raises, prefetches, coldWaits, busy, discontinuities, released atomic.Uint64
+	// Keys handed back one by one: evicted since the start, and returning now.
+	evicted   atomic.Uint64
+	returning atomic.Int64
 	// Windows of request ids: sent to a next owner, not sent for want of an answer, and taken over from a last one.
 	windowsSent, windowsUnsent, windowsTaken atomic.Uint64
 }
@@ -40,6 +43,10 @@ type Stats struct {
 	Discontinuities uint64
 	// Released sections.
 	Released uint64
+	// Evicted keys were handed back for being idle, or for want of room; those
+	// Returning are on their way.
+	Evicted   uint64
+	Returning int64
 	// Windows of request ids: WindowsSent along with released sections, WindowsUnsent
 	// that could not be, WindowsTaken over with sections that came.
 	WindowsSent, WindowsUnsent, WindowsTaken uint64
@@ -56,7 +63,7 @@ func (s *Server) Stats() Stats {
 		Node: s.cfg.Node, Keys: a.Keys, ArenaBytes: a.Bytes, ArenaLimit: a.Limit,
 		Raises: s.count.raises.Load(), Prefetches: s.count.prefetches.Load(), ColdWaits: s.count.coldWaits.Load(),
 		Waiting: s.waiting.Load(), Watched: s.watched.Load(), Busy: s.count.busy.Load() + q.Refused, Discontinuities: s.count.discontinuities.Load(),
-		Released: s.count.released.Load(), Batches: q.Batches, BatchRetries: q.Retries, Queued: q.Queued,
+		Released: s.count.released.Load(), Evicted: s.count.evicted.Load(), Returning: s.count.returning.Load(), Batches: q.Batches, BatchRetries: q.Retries, Queued: q.Queued,
 		LeaseRemaining: s.session.Remaining(), Rate: s.load.lastRate(),
 		WindowsSent: s.count.windowsSent.Load(), WindowsUnsent: s.count.windowsUnsent.Load(), WindowsTaken: s.count.windowsTaken.Load(),
 	}

@@ -3,6 +3,7 @@ package allocsvr
 import (
 	"context"
 	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/seqsvr/seqsvr/internal/ids"
@@ -15,6 +16,9 @@ import (
 // coalesce by themselves, and a consumer that does not take holds up its own
 // goroutine and nothing else: it finds the newest when it takes again, and is told
 // how many looks it missed. What a subscription holds is fixed when it begins.
+//
+// A key that was handed back, its section going on to serve, is read once more; so
+// is one that may have been held and handed back since it was read.
 //
 // A key whose section has left is read once more the way Current reads it. That
 // answers if the section is ours again, and else says where it went.
@@ -147,6 +151,19 @@ type watchedKey struct {
 	// known: value is one. told: it was sent. held: it came from the arena.
 	known, told, held bool
 	gone              bool
+	// forgotten is how often keys like it had been, when it was last not found.
+	forgotten uint32
+}
+
+// forgotten counts, for each of some sets of keys, how often one of them was
+// forgotten here. A key may be acquired, used, handed back and forgotten between two
+// looks at it; whoever looks at it, and does not find it, knows of that by its count.
+type forgotten [1024]atomic.Uint32
+
+func (f *forgotten) of(k ids.Key) *atomic.Uint32 {
+	const odd = 0x9e3779b97f4a7c15
+	h := ((uint64(k.Space)*odd^k.Hi)*odd ^ k.Lo) * odd
+	return &f[h>>54]
 }
 
 func newKeyWatch(s *Server, w *world, keys []ids.Key) *keyWatch {
@@ -207,7 +224,8 @@ func (kw *keyWatch) lookAt(ws *watchedSection, moved bool, doubtful []int) []int
 		return doubtful
 	}
 	// Taken is read before the cells: a number that is missed here is counted
-	// after its cell has changed, so the next look sees the count.
+	// after its cell has changed, so the next look sees the count. It is counted
+	// inside the guard, thus before the key can be handed back and forgotten.
 	taken := ws.sec.taken.Load()
 	fresh := epoch != ws.epoch
 	if !fresh && !moved && taken == ws.taken {
@@ -226,10 +244,13 @@ func (kw *keyWatch) lookAt(ws *watchedSection, moved bool, doubtful []int) []int
 				continue
 			}
 		}
-		// A key that is not held has not moved since it was read, unless it was held in between.
-		if fresh || k.held || !k.known {
+		// A key that is not held has not moved since it was read, unless it was held in
+		// between: then it has been forgotten. That is counted before it is not found.
+		n := kw.s.forgotten.of(k.key).Load()
+		if fresh || k.held || !k.known || n != k.forgotten {
 			doubtful = append(doubtful, i)
 		}
+		k.forgotten = n
 	}
 	return doubtful
 }

@@ -20,6 +20,7 @@ type world struct {
 	spaces    []ids.Space
 	sections  []section
 	keeper    *keeper
+	sweeper   *sweeper
 	// stage has the request ids of sections that are about to come.
 	stage *handover.Stage
 	// lost is set, for good, before anything of the world is dropped.

@@ -132,3 +132,6 @@ func (s *Store) Refuse(text string) { s.mu.Lock(); s.refused = text; s.mu.Unlock
 
 // SetReady makes the store answer NOT_READY to everything, or undoes it.
 func (s *Store) SetReady(ready bool) { s.mu.Lock(); s.unready = !ready; s.mu.Unlock() }
+
+// Put replaces what the store has of a key, as no command could.
+func (s *Store) Put(k ids.Key, r state.Record) { s.mu.Lock(); s.state.Keys.Put(k, r); s.mu.Unlock() }

@@ -32,6 +32,14 @@ const example = `  allocsvr --config /etc/seqsvr/allocsvr.yaml
   allocsvr --node a1 --rpc-listen 10.0.0.1:7100 --http-listen 10.0.0.1:7180 \
     --stores 10.0.0.1:7110,10.0.0.2:7110,10.0.0.3:7110`
 
+// orNever is how the configuration's 0 is said to package allocsvr.
+func orNever[T ~int | ~int64](v T) T {
+	if v == 0 {
+		return -1
+	}
+	return v
+}
+
 func start(c *config.AllocSvr, log *zap.Logger) (*cli.Running, error) {
 	lns, err := cli.Listen(c.RPCListen, c.RedisListen, c.HTTPListen)
 	if err != nil {
@@ -44,6 +52,7 @@ func start(c *config.AllocSvr, log *zap.Logger) (*cli.Running, error) {
 			RedisAddr: cli.Advertised(lns[1], c.RedisAdvertise),
 			HTTPAddr:  cli.Advertised(lns[2], c.HTTPAdvertise),
 			Stores:    c.Stores, ArenaPath: c.Arena, ArenaMaxBytes: int64(c.ArenaMaxMB) << 20, DataDir: c.Data,
+			IdleAfter: orNever(c.IdleAfter), ArenaHighWater: orNever(c.ArenaHighWater),
 			Step: ids.Seq(c.Step), MaxN: c.MaxN, MaxBatchKeys: c.MaxBatchKeys, MaxInFlight: c.MaxInFlight,
 			StopLinger: c.StopLinger, StopTimeout: c.StopTimeout, Logger: log,
 		},

@@ -17,6 +17,8 @@ type AllocSvr struct {
 	Stores                      []string
 	Arena                       string
 	ArenaMaxMB                  int
+	ArenaHighWater              int
+	IdleAfter                   time.Duration
 	Data                        string
 	Step                        uint64
 	MaxN                        uint32
@@ -46,6 +48,8 @@ func (c *AllocSvr) Declare(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&c.Stores, "stores", nil, "RPC addresses of the Set's StoreSvrs")
 	fs.StringVar(&c.Arena, "arena", "", "file of the counters in memory, on a memory file system (default: in /dev/shm, named for cluster and node)")
 	fs.IntVar(&c.ArenaMaxMB, "arena-max-mb", 1024, "largest size of the arena in MB")
+	fs.IntVar(&c.ArenaHighWater, "arena-high-water", 90, "percent of the arena from which on the keys used the longest ago are handed back; 0 for never, then a full arena refuses new keys")
+	fs.DurationVar(&c.IdleAfter, "idle-after", time.Hour, "hand keys back that were not used for that long; 0 for never")
 	fs.StringVar(&c.Data, "data", "", "directory to keep the route cache in; empty for none")
 	fs.Uint64Var(&c.Step, "step", 10_000, "how many numbers a key takes from the StoreSvrs at a time, and may lose with its machine")
 	fs.Uint32Var(&c.MaxN, "max-n", 1_000_000, "most numbers of one key in one request")
@@ -89,6 +93,12 @@ func (c *AllocSvr) Check(k *Keys) error {
 	}
 	if c.ArenaMaxMB < 1 {
 		add(k.Problem("arena-max-mb", "%d: must be at least 1", c.ArenaMaxMB))
+	}
+	if c.ArenaHighWater < 0 || c.ArenaHighWater > 99 {
+		add(k.Problem("arena-high-water", "%d is outside [0, 99]", c.ArenaHighWater))
+	}
+	if c.IdleAfter != 0 {
+		add(atLeast(k, "idle-after", c.IdleAfter, time.Second)...)
 	}
 	if c.Step < 1 || c.Step > 1<<40 {
 		add(k.Problem("step", "%d is outside [1, 2^40]", c.Step))
