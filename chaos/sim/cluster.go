@@ -30,6 +30,7 @@ const (
 
 // Cluster is a whole cluster inside one bubble of simulated time.
 type Cluster struct {
+	evicted  atomic.Uint64 // keys that processes handed back one by one
 	opt      Options
 	net      *Network
 	events   *ring
@@ -261,7 +262,7 @@ func (c *Cluster) startAlloc(id string) {
 	srv, err := allocsvr.Start(allocsvr.Config{
 		Node: id, Cluster: clusterName, Addr: rpcAddr(id), Stores: stores,
 		Region: h.region, BootID: fmt.Sprintf("%s-boot-%d", id, h.boot),
-		Step: ids.Seq(c.opt.Step), MaxN: uint32(min(c.opt.Step*20, 100_000)),
+		Step: ids.Seq(c.opt.Step), MaxN: uint32(min(c.opt.Step*20, 100_000)), IdleAfter: c.opt.IdleAfter,
 		Clock: h.clock, Logger: logger(c.events, id),
 		Dial:     func(addr string) (allocsvr.StoreConn, error) { return allocStoreConn{storeConn{c.net, p, addr}}, nil },
 		DialPeer: func(addr string) (allocsvr.PeerConn, error) { return peerConn{c.net, p, addr}, nil },
@@ -316,6 +317,7 @@ func (c *Cluster) endAlloc(id string, end func(*allocHost)) {
 	c.mu.Unlock()
 	go func() {
 		defer close(ended)
+		c.evicted.Add(gone.server.Stats().Evicted)
 		end(&gone)
 	}()
 }

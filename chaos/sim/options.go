@@ -29,6 +29,8 @@ type Options struct {
 	// Step is by how much bounds are raised: small, so that raises are many.
 	Step uint64
 	TTL  time.Duration
+	// IdleAfter is after how long an AllocSvr hands an unused key back; 0 is long after the run.
+	IdleAfter time.Duration
 	// Rate is the calls per second of each client, CallTimeout their patience.
 	Rate        float64
 	CallTimeout time.Duration
@@ -92,6 +94,8 @@ type Report struct {
 	Faults map[string]int
 	// Operations of the clients, and how many of them were answered.
 	Operations, Answered int
+	// Evicted keys were handed back for being idle.
+	Evicted uint64
 	// NumbersLost were declared lost.
 	NumbersLost int64
 	// Unserved is the longest that a key went without success, by fault.
@@ -123,6 +127,7 @@ func Varied(seed uint64) Options {
 		UIDs: pick(6, 12, 20), Names: pick(1, 4), Sections: uint32(pick(2, 8, 8, 24)),
 		Step: uint64(pick(8, 40, 40, 200)), TTL: time.Duration(pick(1000, 2000, 2000, 3000)) * time.Millisecond,
 		Rate: float64(pick(10, 15, 20)), WithID: r.within(0, 0.6), CallTimeout: time.Duration(pick(1000, 2000, 3000)) * time.Millisecond,
-		GapMin: 100 * time.Millisecond, GapMax: time.Duration(pick(1000, 1500, 2500)) * time.Millisecond,
+		IdleAfter: time.Duration(pick(0, 50, 200, 200, 1000)) * time.Millisecond,
+		GapMin:    100 * time.Millisecond, GapMax: time.Duration(pick(1000, 1500, 2500)) * time.Millisecond,
 	}
 }

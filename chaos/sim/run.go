@@ -140,6 +140,7 @@ func (c *Cluster) wind(rep *Report) {
 			}
 		}
 	}
+	rep.Evicted = c.evicted.Load()
 	rep.NumbersLost = verdict.NumbersLost
 	rep.Unserved = map[string]time.Duration{}
 	for name, ms := range verdict.MaxUnavailableMS {

@@ -100,15 +100,15 @@ func several(t *testing.T, opt Options, seeds int, look func(*testing.T, Report)
 func TestCrashesAndElectionsLoseNoNumber(t *testing.T) {
 	w := rough()
 	w.Loss, w.Duplicate = 0.01, 0.05
-	several(t, Options{Faults: LosslessFaults(), Lossless: true, Weather: w}, 6, func(t *testing.T, rep Report) {
-		if rep.NumbersLost != 0 || rep.Failovers < 10 {
-			t.Errorf("%d numbers were lost in %d failovers", rep.NumbersLost, rep.Failovers)
+	several(t, Options{Faults: LosslessFaults(), Lossless: true, Weather: w, IdleAfter: 200 * time.Millisecond}, 6, func(t *testing.T, rep Report) {
+		if rep.NumbersLost != 0 || rep.Failovers < 10 || rep.Evicted < 20 {
+			t.Errorf("%d numbers were lost in %d failovers and %d evictions", rep.NumbersLost, rep.Failovers, rep.Evicted)
 		}
 	})
 }
 
 func TestPlannedOperationsLoseNothingAndFailNoCall(t *testing.T) {
-	several(t, Options{Faults: PlannedFaults(), Lossless: true, Planned: true, Weather: calm(), GapMin: time.Second, GapMax: 3 * time.Second}, 4, nil)
+	several(t, Options{Faults: PlannedFaults(), Lossless: true, Planned: true, Weather: calm(), IdleAfter: 200 * time.Millisecond, GapMin: time.Second, GapMax: 3 * time.Second}, 4, nil)
 }
 
 // There is always somebody to whom a window can go: a node that is stopped while
@@ -121,7 +121,7 @@ func TestPlannedOperationsForgetNoRequestID(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			several(t, Options{
 				Faults: faults, Lossless: true, Planned: true, Weather: calm(), GapMin: 500 * time.Millisecond, GapMax: 2 * time.Second,
-				WithID: 0.8, Repeat: 0.5,
+				WithID: 0.8, Repeat: 0.5, IdleAfter: 500 * time.Millisecond,
 			}, 3, nil)
 		})
 	}
@@ -148,7 +148,7 @@ func TestRepeatedRequestsAreAnsweredAlikeAcrossCrashes(t *testing.T) {
 	w.Loss = 0.01
 	several(t, Options{
 		Faults:   Faults{"kill-alloc": 4, "flap": 1, "kill-leader": 2, "kill-store": 1, "partition-clients": 1},
-		Lossless: true, Weather: w, WithID: 0.7, Repeat: 0.4,
+		Lossless: true, Weather: w, WithID: 0.7, Repeat: 0.4, IdleAfter: 200 * time.Millisecond,
 		Allocs: 1, Spares: -1, // so that no section moves
 	}, 3, nil)
 }
@@ -166,6 +166,7 @@ func summary(all []Report) string {
 		sum.Answered += r.Answered
 		sum.Simulated += r.Simulated
 		sum.NumbersLost += r.NumbersLost
+		sum.Evicted += r.Evicted
 		worst = max(worst, r.Recovery)
 		for name, n := range r.Faults {
 			sum.Faults[name] += n
@@ -175,6 +176,6 @@ func summary(all []Report) string {
 	for _, name := range slices.Sorted(maps.Keys(sum.Faults)) {
 		faults = append(faults, fmt.Sprintf("%s %d", name, sum.Faults[name]))
 	}
-	return fmt.Sprintf("%d clusters, %d failovers (%d processes resumed, %d sessions expired, %d leaders elected), %s simulated, %d of %d operations answered, %d numbers declared lost, slowest recovery %s (%s)",
-		len(all), sum.Failovers, sum.Resumed, sum.Expired, sum.Elected, sum.Simulated.Round(time.Second), sum.Answered, sum.Operations, sum.NumbersLost, worst.Round(time.Millisecond), strings.Join(faults, ", "))
+	return fmt.Sprintf("%d clusters, %d failovers (%d processes resumed, %d sessions expired, %d leaders elected), %s simulated, %d of %d operations answered, %d numbers declared lost, %d keys evicted, slowest recovery %s (%s)",
+		len(all), sum.Failovers, sum.Resumed, sum.Expired, sum.Elected, sum.Simulated.Round(time.Second), sum.Answered, sum.Operations, sum.NumbersLost, sum.Evicted, worst.Round(time.Millisecond), strings.Join(faults, ", "))
 }

@@ -48,6 +48,7 @@ func (s *signal) seen(within time.Duration) bool {
 	}
 }
 
+func shortIdle(o *Options)   { o.Sections, o.IdleAfter = 1, 400*time.Millisecond }
 func oneSection(o *Options)  { o.Sections = 1 }
 func noAllocs(o *Options)    { o.Sections, o.Allocs, o.Spares = 1, -1, 1 }
 func threeAllocs(o *Options) { o.Sections, o.Allocs = 1, 3 }
@@ -344,6 +345,55 @@ var traps = []trap{
 			p.drain(node, nil)
 			p.must(lost.seen(time.Second), "nothing was handed back")
 			p.mustAllocAt(p.other(node), one, 5, 10*time.Second)
+		},
+	},
+	{
+		// The same by an AllocSvr that hands an idle key back: a copy of the hand-back arrives when the key is in use again.
+		name: "accept a delayed hand-back of an idle key",
+		want: "duplicate",
+		bugs: Bugs{Store: storesvr.Bugs{State: state.Bugs{SkipBatchFence: true}}},
+		tune: shortIdle,
+		play: func(p *play) {
+			again, returned := newSignal(), newSignal()
+			p.net.Hook(func(m *Message) Verdict {
+				if !m.Reply && has(batchOf(m), state.OpReturn) {
+					returned.set()
+					return Verdict{Again: again.c}
+				}
+				return Verdict{Exact: true}
+			})
+			node, _ := p.mustAlloc(one, 57, 5*time.Second)
+			p.must(returned.seen(5*time.Second), "the key was not handed back")
+			p.mustAllocAt(node, one, 23, time.Second)
+			again.set()
+			time.Sleep(100 * time.Millisecond)
+			p.expectLoss(node)
+			p.crashAlloc(node, true)
+			p.mustAllocAt(p.other(node), one, 5, 10*time.Second)
+		},
+	},
+	{
+		// And an owner that has forgotten an idle key whose hand-back is lost believes that it is new.
+		name: "forget an idle key before its hand-back is acknowledged",
+		want: "duplicate",
+		bugs: Bugs{Alloc: allocsvr.Bugs{ForgetBeforeAck: true}},
+		tune: shortIdle,
+		play: func(p *play) {
+			node, _ := p.mustAlloc(one, 57, 5*time.Second)
+			lost := newSignal()
+			p.net.Hook(func(m *Message) Verdict {
+				if !m.Reply && has(batchOf(m), state.OpReturn) {
+					select {
+					case <-lost.c:
+					default:
+						lost.set()
+						return Verdict{Drop: true}
+					}
+				}
+				return Verdict{Exact: true}
+			})
+			p.must(lost.seen(5*time.Second), "the key was not handed back")
+			p.mustAllocAt(node, one, 5, 10*time.Second)
 		},
 	},
 }
