@@ -17,15 +17,19 @@ type routesKnown struct{ mapVersion, set uint64 }
 func routesSince(m *state.Meta, known routesKnown) (*seqpb.RouteTable, routesKnown) {
 	p := &m.Published
 	now := routesKnown{mapVersion: p.Map.Version, set: m.RouteVersion}
+	// A Set that is not in the map, because it is yet to be put there or has been
+	// retired, has no routes to tell of. It is told whole once it is there.
+	listed := p.Map.Has(m.Genesis.Set)
+	if !listed {
+		now.set = 0
+	}
 	if m.Genesis.Sections == 0 || now.mapVersion == 0 || known.mapVersion >= now.mapVersion && known.set >= now.set {
 		return nil, known
 	}
 	g := &m.Genesis
 	d := router.Delta{Cluster: g.Cluster, ClusterID: g.ClusterID, MapVersion: now.mapVersion}
 	withMap := known.mapVersion < now.mapVersion
-	// A Set that is not in the map, because it is yet to be put there or has been
-	// retired, has no routes to tell of.
-	if p.Map.Has(g.Set) {
+	if listed {
 		set := setRoutes(m, known.set)
 		if withMap {
 			set.Ranges = p.Map.Owned(g.Set)
