@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 )
 
@@ -17,10 +18,17 @@ const (
 	portHigh = 32_000
 )
 
+// ports tried so far, from a random one on: a port that was found free is not
+// tried again soon, so that two nodes that are yet to start do not get the same.
+var (
+	firstPort  = rand.Uint32N(portHigh - portLow)
+	portsTried atomic.Uint32
+)
+
 // listenLow opens a free port of host in that range.
 func listenLow(host string) (net.Listener, error) {
 	for range 200 {
-		port := portLow + rand.IntN(portHigh-portLow)
+		port := int(portLow + (firstPort+portsTried.Add(1))%(portHigh-portLow))
 		ln, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 		if err == nil {
 			return ln, nil
