@@ -51,7 +51,8 @@ A line "ready listen=… redis=… http=…" on stdout says that it serves.`,
 		Example: `  seqsvr dev
   seqsvr dev --data ./seq-data
   seqsvr dev --listen 127.0.0.1:0 --redis 127.0.0.1:0 --http 127.0.0.1:0   # free ports; see the ready line
-  seqsvr dev --stores 5 --allocs 4 --lease-ttl 1s`,
+  seqsvr dev --stores 5 --allocs 4 --lease-ttl 1s
+  seqsvr dev --sets 2   # and then: seqctl set move --from s1 --to s2 --range 0-1000`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if !c.Flags().Changed("raft-timeout") {
@@ -68,9 +69,9 @@ A line "ready listen=… redis=… http=…" on stdout says that it serves.`,
 	fs.StringVar(&f.listen, "listen", "127.0.0.1:7100", "HOST:PORT for clients (gRPC and TTHeader) and seqctl")
 	fs.StringVar(&f.redis, "redis", "127.0.0.1:7379", "HOST:PORT for Redis clients; empty for none")
 	fs.StringVar(&f.http, "http", "127.0.0.1:7180", "HOST:PORT of the admin HTTP server; empty for none")
-	fs.IntVar(&f.stores, "stores", 3, "number of StoreSvrs")
-	fs.IntVar(&f.allocs, "allocs", 2, "number of AllocSvrs")
-	fs.IntVar(&f.sets, "sets", 1, "number of Sets")
+	fs.IntVar(&f.stores, "stores", 3, "number of StoreSvrs of each Set")
+	fs.IntVar(&f.allocs, "allocs", 2, "number of AllocSvrs of each Set")
+	fs.IntVar(&f.sets, "sets", 1, "number of Sets; the first one, s1, owns everything at first")
 	fs.DurationVar(&f.leaseTTL, "lease-ttl", 2*time.Second, "how long an AllocSvr may serve without hearing from the leader")
 	fs.DurationVar(&f.raftTimeout, "raft-timeout", devRaftTimeout, "how long without a leader before an election; at most a fifth of --lease-ttl, and less by default where that is less")
 	fs.Uint64Var(&f.step, "step", 10_000, "how many numbers a key takes from the StoreSvrs at a time")
@@ -80,8 +81,8 @@ A line "ready listen=… redis=… http=…" on stdout says that it serves.`,
 
 func (f *devFlags) check() error {
 	switch {
-	case f.sets != 1:
-		return cli.Usagef("--sets %d: more than one Set is not available yet: leave it at 1", f.sets)
+	case f.sets < 1 || f.sets > 9:
+		return cli.Usagef("--sets %d: want 1 to 9", f.sets)
 	case f.stores < 1 || f.stores > 9:
 		return cli.Usagef("--stores %d: want 1 to 9, best an odd number", f.stores)
 	case f.allocs < 1 || f.allocs > 64:
@@ -152,7 +153,7 @@ func runDev(ctx context.Context, f devFlags, stdout, stderr io.Writer) (err erro
 		}
 	}
 	c, err := cluster.Start(cluster.Options{
-		Dir: dir, ArenaPath: arenas, Stores: f.stores, Allocs: f.allocs,
+		Dir: dir, ArenaPath: arenas, Sets: f.sets, Stores: f.stores, Allocs: f.allocs,
 		Listen: f.listen, Redis: f.redis, HTTP: f.http,
 		LeaseTTL: f.leaseTTL, RaftTimeout: f.raftTimeout, Step: ids.Seq(f.step), StopLinger: time.Millisecond,
 		Logger: log,
@@ -183,7 +184,7 @@ func runDev(ctx context.Context, f devFlags, stdout, stderr io.Writer) (err erro
 	}
 	a := c.Endpoints()
 	fmt.Fprintf(stdout, "ready listen=%s redis=%s http=%s\n", a.RPC, a.Redis, a.HTTP)
-	printHelp(stderr, a, f.data)
+	printHelp(stderr, a, f)
 	fctx, cancel := context.WithCancel(first)
 	defer cancel()
 	select {
@@ -210,18 +211,22 @@ func (c quietCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.Che
 	return c.Core.Check(e, ce)
 }
 
-func printHelp(w io.Writer, a cluster.Endpoints, data string) {
+func printHelp(w io.Writer, a cluster.Endpoints, f devFlags) {
 	env := ""
 	if a.RPC != "127.0.0.1:7100" {
 		env = "SEQ_SERVER=" + a.RPC + " "
 	}
 	fmt.Fprintf(w, "\nA cluster is running. Try, in another terminal:\n\n")
-	for _, line := range []string{
+	lines := []string{
 		"go run ./cmd/seqctl alloc 42",
 		"go run ./cmd/seqctl alloc 42 -n 100",
 		"go run ./cmd/seqctl --space conv alloc si_1001_1002",
 		"go run ./cmd/seqctl status",
-	} {
+	}
+	if f.sets > 1 {
+		lines = append(lines, "go run ./cmd/seqctl set list", "go run ./cmd/seqctl set move --from s1 --to s2 --range 0-1000 --yes")
+	}
+	for _, line := range lines {
 		fmt.Fprintf(w, "  %s%s\n", env, line)
 	}
 	if host, port, err := net.SplitHostPort(a.Redis); err == nil {
@@ -230,9 +235,9 @@ func printHelp(w io.Writer, a cluster.Endpoints, data string) {
 	if a.HTTP != "" {
 		fmt.Fprintf(w, "  curl http://%s/metrics\n", a.HTTP)
 	}
-	if data == "" {
+	if f.data == "" {
 		fmt.Fprintf(w, "\nIts state goes when it ends (Ctrl-C); keep it with --data DIR.\n\n")
 	} else {
-		fmt.Fprintf(w, "\nIts state is in %s. Ctrl-C ends it.\n\n", data)
+		fmt.Fprintf(w, "\nIts state is in %s. Ctrl-C ends it.\n\n", f.data)
 	}
 }

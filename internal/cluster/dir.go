@@ -24,6 +24,8 @@ type info struct {
 
 type infoData struct {
 	Stores int `json:"stores"`
+	// Sets; 0, of a directory from before there were several, is 1.
+	Sets int `json:"sets,omitempty"`
 	// Addrs that the stores had last: they are taken again if they are free, so
 	// that what others remember stays right.
 	Addrs map[string]string `json:"addrs"`
@@ -43,7 +45,7 @@ func (e *InUseError) Error() string {
 }
 
 // lockDir takes the directory for this process and reads what is known of it.
-func lockDir(dir string, stores int) (*info, error) {
+func lockDir(dir string, stores, sets int) (*info, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
 		return nil, err
@@ -57,8 +59,8 @@ func lockDir(dir string, stores int) (*info, error) {
 		n, _ := f.ReadAt(pid, 0)
 		return nil, &InUseError{Dir: dir, PID: strings.TrimSpace(string(pid[:n]))}
 	}
-	i := &info{dir: dir, lock: f, data: infoData{Stores: stores, Addrs: map[string]string{}}}
-	if err := i.read(stores); err != nil {
+	i := &info{dir: dir, lock: f, data: infoData{Stores: stores, Sets: sets, Addrs: map[string]string{}}}
+	if err := i.read(stores, sets); err != nil {
 		return nil, errors.Join(err, i.unlock())
 	}
 	err = f.Truncate(0)
@@ -71,7 +73,7 @@ func lockDir(dir string, stores int) (*info, error) {
 	return i, nil
 }
 
-func (i *info) read(stores int) error {
+func (i *info) read(stores, sets int) error {
 	path := filepath.Join(i.dir, infoFile)
 	b, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -86,6 +88,9 @@ func (i *info) read(stores int) error {
 	}
 	if d.Stores != stores {
 		return fmt.Errorf("%s was founded with %d stores, not %d: start it with that number", i.dir, d.Stores, stores)
+	}
+	if max(d.Sets, 1) != sets {
+		return fmt.Errorf("%s was founded with %d sets, not %d: start it with that number", i.dir, max(d.Sets, 1), sets)
 	}
 	if d.Addrs != nil {
 		i.data.Addrs = d.Addrs

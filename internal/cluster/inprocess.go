@@ -28,9 +28,10 @@ type Options struct {
 	Dir string
 	// ArenaPath says where an AllocSvr keeps its counters in memory. Default: in Dir.
 	ArenaPath func(node string) string
-	// Stores and Allocs are how many there are. Default 3 and 2. The number of
-	// stores is fixed by the first start on a directory.
-	Stores, Allocs int
+	// Sets is how many there are, and Stores and Allocs how many each has. Default
+	// 1, 3 and 2. The numbers of Sets and stores are fixed by the first start on a
+	// directory. The first Set has the Sets' directory and owns everything at first.
+	Sets, Stores, Allocs int
 	// Listen, Redis and HTTP are the addresses of the first AllocSvr, those of the
 	// others are on free ports of the same hosts. Default 127.0.0.1:0, and "" for
 	// Redis and HTTP, which then are not served.
@@ -62,7 +63,7 @@ type member[N interface {
 	Stop(context.Context) error
 	Kill()
 }] struct {
-	id      string
+	id, set string
 	rpcAddr string
 	// redisAddr and httpAddr of an AllocSvr; "" for none.
 	redisAddr, httpAddr string
@@ -91,6 +92,7 @@ func (b *raftBook) resolve(id string) string {
 
 func (o *Options) defaults() {
 	set(&o.Name, "dev")
+	set(&o.Sets, 1)
 	set(&o.Stores, 3)
 	set(&o.Allocs, 2)
 	set(&o.Listen, "127.0.0.1:0")
@@ -118,13 +120,13 @@ func set[T comparable](v *T, def T) {
 // Start starts all nodes and returns; see WaitReady.
 func Start(o Options) (_ *Cluster, err error) {
 	o.defaults()
-	if o.Stores < 1 || o.Allocs < 1 {
-		return nil, fmt.Errorf("a cluster needs at least one store and one allocsvr, not %d and %d", o.Stores, o.Allocs)
+	if o.Sets < 1 || o.Stores < 1 || o.Allocs < 1 {
+		return nil, fmt.Errorf("a cluster needs at least one set, store and allocsvr, not %d, %d and %d", o.Sets, o.Stores, o.Allocs)
 	}
 	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
 		return nil, err
 	}
-	i, err := lockDir(o.Dir, o.Stores)
+	i, err := lockDir(o.Dir, o.Stores, o.Sets)
 	if err != nil {
 		return nil, err
 	}
@@ -134,32 +136,55 @@ func Start(o Options) (_ *Cluster, err error) {
 			c.Kill()
 		}
 	}()
-	var storeLns []net.Listener
-	var peers []state.StoreNode
-	for n := range o.Stores {
-		id := fmt.Sprintf("s%d", n+1)
-		ln, err := i.listen(id + "/rpc")
-		if err != nil {
-			closeListeners(storeLns)
-			return nil, err
-		}
-		storeLns = append(storeLns, ln)
-		addr := ln.Addr().String()
-		peers = append(peers, state.StoreNode{ID: id, RaftAddr: id, RPCAddr: addr})
-		c.stores = append(c.stores, &member[*node.Store]{id: id, rpcAddr: addr})
-	}
-	for n, m := range c.stores {
-		if err := c.startStore(m, storeLns[n], peers); err != nil {
-			closeListeners(storeLns[n+1:])
-			return nil, err
-		}
-	}
-	for n := range o.Allocs {
-		if _, err := c.AddAlloc(fmt.Sprintf("a%d", n+1)); err != nil {
+	for n := range o.Sets {
+		if err := c.startSet(setName(n)); err != nil {
 			return nil, err
 		}
 	}
 	return c, i.save()
+}
+
+func setName(n int) string { return fmt.Sprintf("s%d", n+1) }
+
+// storeName: the stores of a single Set go by plain names.
+func (o *Options) storeName(set string, n int) string {
+	if o.Sets == 1 {
+		return fmt.Sprintf("s%d", n+1)
+	}
+	return fmt.Sprintf("%s-%d", set, n+1)
+}
+
+func (c *Cluster) startSet(set string) error {
+	o := &c.opts
+	var lns []net.Listener
+	var peers []state.StoreNode
+	var stores []*member[*node.Store]
+	directory := c.storeAddrs(setName(0))
+	for n := range o.Stores {
+		id := o.storeName(set, n)
+		ln, err := c.info.listen(id + "/rpc")
+		if err != nil {
+			closeListeners(lns)
+			return err
+		}
+		lns = append(lns, ln)
+		addr := ln.Addr().String()
+		peers = append(peers, state.StoreNode{ID: id, RaftAddr: id, RPCAddr: addr})
+		stores = append(stores, &member[*node.Store]{id: id, set: set, rpcAddr: addr})
+	}
+	c.stores = append(c.stores, stores...)
+	for n, m := range stores {
+		if err := c.startStore(m, lns[n], peers, directory); err != nil {
+			closeListeners(lns[n+1:])
+			return err
+		}
+	}
+	for range o.Allocs {
+		if _, err := c.addAlloc(fmt.Sprintf("a%d", len(c.allocs)+1), set); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func closeListeners(lns []net.Listener) {
@@ -168,11 +193,11 @@ func closeListeners(lns []net.Listener) {
 	}
 }
 
-func (c *Cluster) startStore(m *member[*node.Store], ln net.Listener, peers []state.StoreNode) error {
+func (c *Cluster) startStore(m *member[*node.Store], ln net.Listener, peers []state.StoreNode, directory []string) error {
 	o := &c.opts
 	cfg := node.StoreConfig{
 		Config: storesvr.Config{
-			ID: m.id, Cluster: o.Name, Set: "s1", RPCAddr: m.rpcAddr, RaftAddr: m.id, Resolve: c.book.resolve,
+			ID: m.id, Cluster: o.Name, Set: m.set, Directory: directory, RPCAddr: m.rpcAddr, RaftAddr: m.id, Resolve: c.book.resolve,
 			Peers: peers, Bootstrap: true, Sections: o.Sections, Spaces: o.Spaces,
 			LeaseTTL: o.LeaseTTL, RaftTimeout: o.RaftTimeout, Logger: o.Logger,
 		},
@@ -197,15 +222,18 @@ func (c *Cluster) startStore(m *member[*node.Store], ln net.Listener, peers []st
 	return nil
 }
 
-// AddAlloc starts another AllocSvr; it gets its share of the sections by itself.
-func (c *Cluster) AddAlloc(id string) (*node.Alloc, error) {
+// AddAlloc starts another AllocSvr of the first Set; it gets its share of the
+// sections by itself.
+func (c *Cluster) AddAlloc(id string) (*node.Alloc, error) { return c.addAlloc(id, setName(0)) }
+
+func (c *Cluster) addAlloc(id, set string) (*node.Alloc, error) {
 	o := &c.opts
 	first := len(c.allocs) == 0
 	listen, redis, http := o.Listen, o.Redis, o.HTTP
 	if !first {
 		listen, redis, http = anyPort(listen), anyPort(redis), anyPort(http)
 	}
-	m := &member[*node.Alloc]{id: id, rpcAddr: listen}
+	m := &member[*node.Alloc]{id: id, set: set, rpcAddr: listen}
 	if err := c.startAlloc(m, redis, http); err != nil {
 		return nil, err
 	}
@@ -236,7 +264,7 @@ func (c *Cluster) startAlloc(m *member[*node.Alloc], redis, http string) (err er
 	cfg := node.AllocConfig{
 		Config: allocsvr.Config{
 			Node: m.id, Cluster: o.Name, Addr: reachable(lns[0]), RedisAddr: reachable(lns[1]), HTTPAddr: reachable(lns[2]),
-			Stores: c.StoreAddrs(), ArenaPath: o.ArenaPath(m.id), DataDir: filepath.Join(o.Dir, m.id),
+			Stores: c.storeAddrs(m.set), ArenaPath: o.ArenaPath(m.id), DataDir: filepath.Join(o.Dir, m.id),
 			Step: o.Step, StopLinger: o.StopLinger, Logger: o.Logger,
 		},
 		RPC: lns[0], Redis: lns[1], HTTP: lns[2],
@@ -286,6 +314,9 @@ func (c *Cluster) WaitReady(ctx context.Context) error {
 				return fmt.Errorf("store %s: %w", m.id, err)
 			}
 		}
+	}
+	if err := c.createSets(ctx); err != nil {
+		return err
 	}
 	for {
 		err := c.allReady()
@@ -337,11 +368,15 @@ func (c *Cluster) Addrs() []string {
 	return addrs
 }
 
-// StoreAddrs are the RPC addresses of the stores.
-func (c *Cluster) StoreAddrs() []string {
+// StoreAddrs are the RPC addresses of the first Set's stores.
+func (c *Cluster) StoreAddrs() []string { return c.storeAddrs(setName(0)) }
+
+func (c *Cluster) storeAddrs(set string) []string {
 	var addrs []string
 	for _, m := range c.stores {
-		addrs = append(addrs, m.rpcAddr)
+		if m.set == set {
+			addrs = append(addrs, m.rpcAddr)
+		}
 	}
 	return addrs
 }

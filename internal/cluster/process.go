@@ -19,8 +19,8 @@ import (
 // Process is one node as a process. Its methods may be called from any
 // goroutine, but starts and ends of one process come one at a time.
 type Process struct {
-	// ID of the node; Program it runs: storesvr or allocsvr.
-	ID, Program string
+	// ID of the node; Program it runs: storesvr or allocsvr; Set that it is of.
+	ID, Program, Set string
 	// Where it is reached; "" for what it does not have.
 	RPCAddr, RaftAddr, RedisAddr, HTTPAddr string
 	// DataDir has its state, LogPath what it said in all its lives.

@@ -24,8 +24,9 @@ type ProcessOptions struct {
 	Dir string
 	// Name of the cluster. Default: of the directory, so that two clusters never mix.
 	Name string
-	// Stores and Allocs are how many there are. Default 3 and 2.
-	Stores, Allocs int
+	// Sets is how many there are, and Stores and Allocs how many each has. Default
+	// 1, 3 and 2. The first Set has the Sets' directory and owns everything at first.
+	Sets, Stores, Allocs int
 	// Redis serves the Redis protocol too.
 	Redis bool
 
@@ -70,11 +71,8 @@ func StartProcesses(ctx context.Context, o ProcessOptions) (_ *Processes, err er
 	if p.arenas, err = arenaDir(o.Dir); err != nil {
 		return nil, err
 	}
-	if err := p.addStores(); err != nil {
-		return nil, err
-	}
-	for n := range o.Allocs {
-		if _, err := p.newAlloc(fmt.Sprintf("a%d", n+1)); err != nil {
+	for n := range p.opts.Sets {
+		if err := p.addSet(setName(n)); err != nil {
 			return nil, err
 		}
 	}
@@ -86,6 +84,12 @@ func StartProcesses(ctx context.Context, o ProcessOptions) (_ *Processes, err er
 	// Also of those that have ended already: they say why.
 	for _, m := range p.all() {
 		if err := m.WaitReady(ctx); err != nil {
+			return nil, err
+		}
+	}
+	for n := 1; n < p.opts.Sets; n++ {
+		set := setName(n)
+		if err := createSet(ctx, p.StoreAddrs(), set, addrsOf(p.StoresOf(set))); err != nil {
 			return nil, err
 		}
 	}
@@ -112,6 +116,7 @@ func (o *ProcessOptions) complete() error {
 	if len(o.Name) > 64 {
 		o.Name = o.Name[:64]
 	}
+	set(&o.Sets, 1)
 	set(&o.Stores, 3)
 	set(&o.Allocs, 2)
 	set(&o.ReadyTimeout, 30*time.Second)
@@ -142,33 +147,56 @@ func (p *Processes) all() []*Process {
 	return append(append([]*Process{}, p.Stores...), p.Allocs...)
 }
 
-// addStores plans the founding members.
-func (p *Processes) addStores() error {
+// addSet plans the founding members of a Set and its AllocSvrs.
+func (p *Processes) addSet(set string) error {
 	var peers []string
+	names := Options{Sets: p.opts.Sets}
 	for n := range p.opts.Stores {
-		m, err := p.newStore(fmt.Sprintf("s%d", n+1))
+		m, err := p.newStore(names.storeName(set, n), set)
 		if err != nil {
 			return err
 		}
 		peers = append(peers, m.ID+"="+m.RaftAddr+"/"+m.RPCAddr)
 	}
-	for _, m := range p.Stores {
+	for _, m := range p.StoresOf(set) {
 		m.settings["bootstrap"] = "true"
 		m.settings["peers"] = "[" + strings.Join(peers, ", ") + "]"
+	}
+	for range p.opts.Allocs {
+		if _, err := p.newAlloc(fmt.Sprintf("a%d", len(p.Allocs)+1), set); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-func (p *Processes) newStore(id string) (*Process, error) {
+// StoresOf and AllocsOf are a Set's processes.
+func (p *Processes) StoresOf(set string) []*Process { return ofSet(p.Stores, set) }
+func (p *Processes) AllocsOf(set string) []*Process { return ofSet(p.Allocs, set) }
+
+func ofSet(ms []*Process, set string) (of []*Process) {
+	for _, m := range ms {
+		if m.Set == set {
+			of = append(of, m)
+		}
+	}
+	return of
+}
+
+func (p *Processes) newStore(id, set string) (*Process, error) {
 	h := p.opts.Host(id)
 	addrs, err := freeAddrs([]string{h, h, h})
 	if err != nil {
 		return nil, err
 	}
 	m := p.newProcess("storesvr", id)
+	m.Set = set
 	m.RPCAddr, m.RaftAddr, m.HTTPAddr = addrs[0], addrs[1], addrs[2]
 	s := m.settings
-	s["set"], s["data"] = "s1", m.DataDir
+	s["set"], s["data"] = set, m.DataDir
+	if set != setName(0) {
+		s["directory"] = "[" + strings.Join(p.StoreAddrs(), ", ") + "]"
+	}
 	s["rpc_listen"], s["raft_listen"], s["http_listen"] = m.RPCAddr, m.RaftAddr, m.HTTPAddr
 	putIf(s, "lease_ttl", p.opts.LeaseTTL)
 	putIf(s, "raft_timeout", p.opts.RaftTimeout)
@@ -179,13 +207,14 @@ func (p *Processes) newStore(id string) (*Process, error) {
 	return m, nil
 }
 
-func (p *Processes) newAlloc(id string) (*Process, error) {
+func (p *Processes) newAlloc(id, set string) (*Process, error) {
 	h := p.opts.Host(id)
 	addrs, err := freeAddrs([]string{h, h, h})
 	if err != nil {
 		return nil, err
 	}
 	m := p.newProcess("allocsvr", id)
+	m.Set = set
 	m.RPCAddr, m.HTTPAddr = addrs[0], addrs[1]
 	m.ArenaPath = filepath.Join(p.arenas, id)
 	s := m.settings
@@ -195,7 +224,7 @@ func (p *Processes) newAlloc(id string) (*Process, error) {
 		m.RedisAddr = addrs[2]
 		s["redis_listen"] = m.RedisAddr
 	}
-	s["stores"] = "[" + strings.Join(p.StoreAddrs(), ", ") + "]"
+	s["stores"] = "[" + strings.Join(addrsOf(p.StoresOf(set)), ", ") + "]"
 	putIf(s, "step", p.opts.Step)
 	p.Allocs = append(p.Allocs, m)
 	return m, nil
@@ -218,9 +247,9 @@ func (p *Processes) newProcess(program, id string) *Process {
 	}
 }
 
-// AddAlloc starts one more AllocSvr and waits until it is ready.
+// AddAlloc starts one more AllocSvr of the first Set and waits until it is ready.
 func (p *Processes) AddAlloc(ctx context.Context) (*Process, error) {
-	m, err := p.newAlloc(fmt.Sprintf("a%d", len(p.Allocs)+1))
+	m, err := p.newAlloc(fmt.Sprintf("a%d", len(p.Allocs)+1), setName(0))
 	if err != nil {
 		return nil, err
 	}
@@ -230,7 +259,7 @@ func (p *Processes) AddAlloc(ctx context.Context) (*Process, error) {
 // AddStore starts a store with an empty directory that is no member yet: make
 // it one through administration.
 func (p *Processes) AddStore() (*Process, error) {
-	m, err := p.newStore(fmt.Sprintf("s%d", len(p.Stores)+1))
+	m, err := p.newStore(fmt.Sprintf("s%d", len(p.Stores)+1), setName(0))
 	if err != nil {
 		return nil, err
 	}
@@ -277,8 +306,8 @@ func settled(rep *seqpb.StatusReply) error {
 // Addrs are the client addresses of the AllocSvrs.
 func (p *Processes) Addrs() []string { return addrsOf(p.Allocs) }
 
-// StoreAddrs are the RPC addresses of the stores.
-func (p *Processes) StoreAddrs() []string { return addrsOf(p.Stores) }
+// StoreAddrs are the RPC addresses of the first Set's stores.
+func (p *Processes) StoreAddrs() []string { return addrsOf(p.StoresOf(setName(0))) }
 
 func addrsOf(ms []*Process) (addrs []string) {
 	for _, m := range ms {
