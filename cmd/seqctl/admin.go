@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/seqsvr/seqsvr/internal/rpc"
@@ -20,6 +21,8 @@ type adminCall struct {
 	// lasts: it takes as long as it needs; only a --timeout that is given bounds it.
 	lasts bool
 	do    func(context.Context, *rpc.AdminConn) (*seqpb.Refusal, error)
+	// sets is done instead, where the call is one of SetAdmin.
+	sets func(context.Context, *rpc.SetAdminConn) (*seqpb.Refusal, error)
 	// heard is when the cluster last said something in a call that lasts; nil if it does not say.
 	heard func() time.Time
 	// interrupted is what to say when the user ends it half-way.
@@ -79,37 +82,48 @@ func (a *app) ask(ctx context.Context, addr string, left int, q adminCall) error
 		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/time.Duration(left))
 		defer cancel()
 	}
-	conn, err := rpc.DialAdmin(addr)
+	if q.sets != nil {
+		return callAt(ctx, addr, rpc.DialSetAdmin, "seqctl set list", q.sets)
+	}
+	return callAt(ctx, addr, rpc.DialAdmin, "seqctl nodes", q.do)
+}
+
+func callAt[C io.Closer](ctx context.Context, addr string, dial func(string) (C, error), see string, call func(context.Context, C) (*seqpb.Refusal, error)) error {
+	conn, err := dial(addr)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	r, err := q.do(ctx, conn)
+	r, err := call(ctx, conn)
 	if err != nil {
 		return err
 	}
-	return refused(r)
+	return refused(r, see)
 }
 
 // refusalError is what a leader says no with.
-type refusalError struct{ *seqpb.Refusal }
+type refusalError struct {
+	*seqpb.Refusal
+	// see is where to look what can be asked for.
+	see string
+}
 
 func (e *refusalError) Error() string {
 	remedy := "try again"
 	switch e.Code {
 	case seqpb.RefusalCode_REFUSAL_INVALID:
-		remedy = "see seqctl nodes"
+		remedy = "see " + e.see
 	case seqpb.RefusalCode_REFUSAL_BUSY:
 		remedy = "try again later"
 	}
 	return fmt.Sprintf("refused: %s: %s", e.Message, remedy)
 }
 
-func refused(r *seqpb.Refusal) error {
+func refused(r *seqpb.Refusal, see string) error {
 	if r.GetCode() == seqpb.RefusalCode_REFUSAL_NONE {
 		return nil
 	}
-	return &refusalError{r}
+	return &refusalError{r, see}
 }
 
 // passing tells that another server, or the same one later, may take the call,

@@ -50,6 +50,11 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
+func isTerminalReader(r io.Reader) bool {
+	f, ok := r.(*os.File)
+	return ok && f != nil && term.IsTerminal(int(f.Fd()))
+}
+
 // output keeps the first failure to write, so that lost data is not taken for success.
 type output struct {
 	w   io.Writer

@@ -3,10 +3,12 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -48,6 +50,8 @@ type fake struct {
 	drains    chan []*seqpb.DrainProgress
 	rebalance *seqpb.RebalanceReply
 	asked     []string // administrative calls
+	sets      *seqpb.SetListReply
+	moving    []*seqpb.MoveStatus // what SetMoves answers, one after the other; the last one stays
 }
 
 func startFake(t *testing.T, change ...func(*fake)) *fake {
@@ -65,7 +69,7 @@ func startFake(t *testing.T, change ...func(*fake)) *fake {
 	for _, c := range change {
 		c(f)
 	}
-	s, err := rpc.Serve(ln, rpc.Services{Seq: f, Admin: f}, rpc.Options{})
+	s, err := rpc.Serve(ln, rpc.Services{Seq: f, Admin: f, SetAdmin: f}, rpc.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,6 +271,57 @@ func (f *fake) AddStore(_ context.Context, q *seqpb.AddStoreRequest) (*seqpb.Sto
 
 func (f *fake) RemoveStore(_ context.Context, q *seqpb.RemoveStoreRequest) (*seqpb.StoreChangeReply, error) {
 	return &seqpb.StoreChangeReply{Refusal: f.admin("remove " + q.Id), Members: []string{"n1@r1"}}, nil
+}
+
+func (f *fake) SetList(context.Context, *seqpb.SetListRequest) (*seqpb.SetListReply, error) {
+	if r := f.admin("sets"); r != nil {
+		return &seqpb.SetListReply{Refusal: r}, nil
+	}
+	return f.sets, nil
+}
+
+func (f *fake) SetCreate(_ context.Context, q *seqpb.SetCreateRequest) (*seqpb.SetChangeReply, error) {
+	return &seqpb.SetChangeReply{Refusal: f.admin("create " + q.Name + " " + strings.Join(q.Stores, ",")), MapVersion: 7}, nil
+}
+
+func (f *fake) SetRetire(_ context.Context, q *seqpb.SetRetireRequest) (*seqpb.SetChangeReply, error) {
+	return &seqpb.SetChangeReply{Refusal: f.admin("retire " + q.Name), MapVersion: 8}, nil
+}
+
+func (f *fake) SetMove(_ context.Context, q *seqpb.SetMoveRequest) (*seqpb.SetMoveReply, error) {
+	call := fmt.Sprintf("move %s %s", q.From, q.To)
+	for _, r := range q.Ranges {
+		call += fmt.Sprintf(" %d:%d..%d", r.Space, r.Lo, r.Last)
+	}
+	if q.DryRun {
+		call += " dry"
+	}
+	return &seqpb.SetMoveReply{Refusal: f.admin(call), Move: f.move(q.DryRun)}, nil
+}
+
+// move is how the move stands; looking moves it on.
+func (f *fake) move(stay bool) *seqpb.MoveStatus {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m := f.moving[0]
+	if len(f.moving) > 1 && !stay {
+		f.moving = f.moving[1:]
+	}
+	return m
+}
+
+func (f *fake) SetMoves(_ context.Context, q *seqpb.SetMovesRequest) (*seqpb.SetMovesReply, error) {
+	if r := f.admin(fmt.Sprintf("moves %d", q.Id)); r != nil {
+		return &seqpb.SetMovesReply{Refusal: r}, nil
+	}
+	if len(f.moving) == 0 {
+		return &seqpb.SetMovesReply{}, nil
+	}
+	return &seqpb.SetMovesReply{Moves: []*seqpb.MoveStatus{f.move(false)}}, nil
+}
+
+func (f *fake) SetAbort(_ context.Context, q *seqpb.SetAbortRequest) (*seqpb.SetMoveReply, error) {
+	return &seqpb.SetMoveReply{Refusal: f.admin(fmt.Sprintf("abort %d", q.Id)), Move: f.move(true)}, nil
 }
 
 func healthy() *seqpb.StatusReply {

@@ -45,6 +45,7 @@ with a dash goes after "--". Exit status: 0 done, 1 failed, 2 wrong usage.`,
 	root.AddCommand(
 		allocCommand(a), currentCommand(a), diffCommand(a), gapsCommand(a), routeCommand(a), watchCommand(a),
 		statusCommand(a), nodesCommand(a), drainCommand(a), undrainCommand(a), rebalanceCommand(a),
+		setCommand(a),
 	)
 	return root
 }

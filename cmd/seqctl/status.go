@@ -68,7 +68,10 @@ func (a *app) status(ctx context.Context) (*statusJSON, error) {
 	if err != nil {
 		return nil, err
 	}
-	return statusOf(rep), nil
+	unheard := a.addOtherSets(ctx, rep)
+	j := statusOf(rep)
+	j.Problems = append(j.Problems, unheard...)
+	return j, nil
 }
 
 func statusOf(rep *seqpb.StatusReply) *statusJSON {
