@@ -1,0 +1,320 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/seqsvr/seqsvr/chaos/check"
+	"github.com/seqsvr/seqsvr/chaos/history"
+	"github.com/seqsvr/seqsvr/chaos/load"
+	"github.com/seqsvr/seqsvr/internal/cluster"
+	"github.com/seqsvr/seqsvr/internal/ids"
+	"github.com/seqsvr/seqsvr/internal/rpc"
+	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
+	"github.com/seqsvr/seqsvr/sets"
+)
+
+// Space ids of the default spaces.
+const (
+	uidSpace  = 1
+	convSpace = 2
+)
+
+// halfOf the keys of the present stage: half of its neighbours, and the lower half of all conversations.
+func halfOf(stage uint64) []*seqpb.Range {
+	return []*seqpb.Range{
+		{Space: uidSpace, Lo: 0, Last: stage<<20 + 99},
+		{Space: convSpace, Lo: 0, Last: 1<<63 - 1},
+	}
+}
+
+// setAdmin makes a call at the first of the nodes that is running.
+func (f *fleet) setAdmin(call func(*rpc.SetAdminConn) (*seqpb.Refusal, error)) error {
+	err := errors.New("no node is running")
+	for _, ps := range [][]*cluster.Process{f.p.Allocs, f.p.Stores} {
+		for _, p := range ps {
+			if !p.Running() {
+				continue
+			}
+			if err = setAdminAt(p.RPCAddr, call); err == nil {
+				return nil
+			}
+		}
+	}
+	return err
+}
+
+func setAdminAt(addr string, call func(*rpc.SetAdminConn) (*seqpb.Refusal, error)) error {
+	c, err := rpc.DialSetAdmin(addr)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	r, err := call(c)
+	if err == nil && r.GetCode() != seqpb.RefusalCode_REFUSAL_NONE {
+		err = fmt.Errorf("refused: %s", r.Message)
+	}
+	return err
+}
+
+func (f *fleet) startMove(ctx context.Context, from, to string, ranges []*seqpb.Range) (m *seqpb.MoveStatus, err error) {
+	err = f.setAdmin(func(c *rpc.SetAdminConn) (*seqpb.Refusal, error) {
+		rep, err := c.SetMove(ctx, &seqpb.SetMoveRequest{From: from, To: to, Ranges: ranges})
+		m = rep.GetMove()
+		return rep.GetRefusal(), err
+	})
+	return m, err
+}
+
+// awaitMove waits for the end of a move.
+func (f *fleet) awaitMove(ctx context.Context, id uint64) (*seqpb.MoveStatus, error) {
+	var last error
+	for {
+		var m *seqpb.MoveStatus
+		last = f.setAdmin(func(c *rpc.SetAdminConn) (*seqpb.Refusal, error) {
+			rep, err := c.SetMoves(ctx, &seqpb.SetMovesRequest{Id: id})
+			if len(rep.GetMoves()) == 1 {
+				m = rep.Moves[0]
+			}
+			return rep.GetRefusal(), err
+		})
+		if m != nil && (m.State == "done" || m.State == "aborted") {
+			return m, nil
+		}
+		t := time.NewTimer(10 * time.Millisecond)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return nil, fmt.Errorf("move %d does not end: %v: %w", id, m, errors.Join(last, ctx.Err()))
+		}
+	}
+}
+
+func (f *fleet) move(t *testing.T, from, to string, ranges []*seqpb.Range) *seqpb.MoveStatus {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	m, err := f.startMove(ctx, from, to, ranges)
+	must(t, err)
+	m, err = f.awaitMove(ctx, m.Id)
+	must(t, err)
+	if m.State != "done" {
+		t.Fatalf("move %d from %s to %s ended %s: %s", m.Id, from, to, m.State, m.Reason)
+	}
+	t.Logf("move %d %s → %s: %d keys in %d parts, %.0f keys/s, frozen p99 %.0f ms, longest %.0f ms",
+		m.Id, from, to, m.Keys, m.Parts, float64(m.Keys)*1000/float64(max(1, m.EndedMs-m.StartedMs)), m.FrozenP99Ms, m.FrozenMaxMs)
+	return m
+}
+
+func startSets(t *testing.T, n int) *fleet {
+	t.Helper()
+	return startProcesses(t, cluster.ProcessOptions{Sets: n, Stores: 3, Allocs: 1})
+}
+
+// Half of all keys go to another Set and back while they are allocated from: no
+// number is lost and no call fails. The long form moves a million and does it ten times.
+func TestHalfOfTheKeysGoToAnotherSetAndBackUnderLoad(t *testing.T) {
+	f := startSets(t, 2)
+	warm, rounds := 20_000, 1
+	if long() == 1 {
+		warm, rounds = 1_000_000, 10
+	}
+	allocAll(t, f.client, warm, 1)
+	c := clients{targets: f.targets(t, 4), keys: 200, rate: 100, timeout: 10 * time.Second}
+	var frozen float64
+	h := f.underLoad(t, c, func(s *stage) {
+		half := halfOf(stages.Load())
+		for range rounds {
+			for _, way := range [][2]string{{"s1", "s2"}, {"s2", "s1"}} {
+				s.planned("migrate", way[0], func() { frozen = max(frozen, f.move(t, way[0], way[1], half).FrozenP99Ms) })
+			}
+		}
+		// And once more, so that the end is read from the other Set.
+		s.planned("migrate", "s1", func() { f.move(t, "s1", "s2", half) })
+	})
+	lossless(t, judge(t, h, check.Options{}))
+	logLatencies(t, h)
+	currentAll(t, f.client, warm, 1)
+	allocAll(t, f.client, warm, 2)
+	if limit := 100.0; long() == 1 && frozen >= limit {
+		t.Errorf("a part was frozen for %.0f ms (p99), %.0f are allowed", frozen, limit)
+	}
+}
+
+// Whoever of a move is killed, it ends by itself, and no number is issued twice or lost.
+func TestAMoveOutlivesTheKillOfAnyParticipant(t *testing.T) {
+	f := startSets(t, 2)
+	allocAll(t, f.client, 20_000, 1)
+	leaderOf := func(set string) func(*testing.T) *cluster.Process {
+		return func(t *testing.T) *cluster.Process { return f.leaderOf(t, set) }
+	}
+	ownerOf := func(set string) func(*testing.T) *cluster.Process {
+		return func(*testing.T) *cluster.Process { return f.p.AllocsOf(set)[0] }
+	}
+	participants := []struct {
+		name string
+		of   func(*testing.T) *cluster.Process
+	}{
+		{"leader of s1 and of the directory", leaderOf("s1")},
+		{"leader of s2", leaderOf("s2")},
+		{"owner in s1", ownerOf("s1")},
+		{"owner in s2", ownerOf("s2")},
+	}
+	c := clients{targets: f.targets(t, 4), keys: 100, rate: 50, timeout: 10 * time.Second}
+	at := "s1"
+	h := f.underLoad(t, c, func(s *stage) {
+		half := halfOf(stages.Load())
+		for round := range 1 + 5*long() {
+			for i, who := range participants {
+				to := map[string]string{"s1": "s2", "s2": "s1"}[at]
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				victim := who.of(t)
+				m, err := f.startMove(ctx, at, to, half)
+				must(t, err)
+				// The steps of a move follow each other within milliseconds.
+				pause(t, time.Duration(15+40*i+25*round)*time.Millisecond)
+				s.harm(history.Fault{Name: "kill-" + victim.Program, Node: victim.ID}, func() {
+					must(t, victim.Kill())
+					must(t, victim.StartReady(ctx))
+				})
+				m, err = f.awaitMove(ctx, m.Id)
+				must(t, err)
+				t.Logf("%s killed: move %d %s → %s ended %s after %d ms, %d parts%s", who.name, m.Id, at, to, m.State, m.EndedMs-m.StartedMs, m.Parts, reason(m))
+				if m.State == "done" {
+					at = to
+				} else {
+					// What has moved stays there: bring it back.
+					f.undo(t, m)
+				}
+				cancel()
+			}
+		}
+	})
+	judge(t, h, check.Options{})
+	currentAll(t, f.client, 20_000, 1)
+	allocAll(t, f.client, 20_000, 2)
+}
+
+// undo moves back what an aborted move has moved.
+func (f *fleet) undo(t *testing.T, m *seqpb.MoveStatus) {
+	t.Helper()
+	var moved []*seqpb.Range
+	for _, text := range m.Moved {
+		space, span, _ := strings.Cut(text, ":")
+		id := ids.SpaceID(uidSpace)
+		if space == "conv" {
+			id = convSpace
+		}
+		r, err := sets.ParseRange(id, span)
+		must(t, err)
+		moved = append(moved, &seqpb.Range{Space: uint32(r.Space), Lo: uint64(r.Lo), Last: uint64(r.Last)})
+	}
+	if len(moved) > 0 {
+		f.move(t, m.To, m.From, moved)
+	}
+}
+
+func reason(m *seqpb.MoveStatus) string {
+	if m.Reason == "" {
+		return ""
+	}
+	return ": " + m.Reason
+}
+
+// leaderOf waits for a Set to have a leader.
+func (f *fleet) leaderOf(t *testing.T, set string) *cluster.Process {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for {
+		for _, p := range f.p.StoresOf(set) {
+			if !p.Running() {
+				continue
+			}
+			id := leaderAt(ctx, p.RPCAddr)
+			for _, l := range f.p.StoresOf(set) {
+				if l.ID == id {
+					return l
+				}
+			}
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("set %s has no leader", set)
+		}
+		pause(t, 20*time.Millisecond)
+	}
+}
+
+func leaderAt(ctx context.Context, addr string) string {
+	c, err := rpc.DialAdmin(addr)
+	if err != nil {
+		return ""
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	rep, err := c.Status(ctx, &seqpb.StatusRequest{})
+	if err != nil {
+		return ""
+	}
+	for _, set := range rep.Sets {
+		for _, s := range set.Stores {
+			if s.Role == "leader" {
+				return s.Id
+			}
+		}
+	}
+	return ""
+}
+
+// A Set is destroyed, processes and disks, while the same clients go on calling
+// for its keys: not one call for the other Set's keys fails.
+func TestADestroyedSetLeavesTheOtherServing(t *testing.T) {
+	f := startSets(t, 2)
+	allocAll(t, f.client, 20_000, 1)
+	f.move(t, "s1", "s2", []*seqpb.Range{{Space: uidSpace, Lo: 0, Last: 999}})
+	c := clients{targets: f.targets(t, 4), keys: 200, rate: 100, timeout: 10 * time.Second}
+	var refused atomic.Uint64
+	h := f.underLoad(t, c, func(s *stage) {
+		ctx, stop := context.WithCancel(t.Context())
+		var lost sync.WaitGroup
+		for i, target := range c.targets {
+			lost.Go(func() {
+				for n := 0; ctx.Err() == nil; n++ {
+					cctx, cancel := context.WithTimeout(ctx, time.Second)
+					if target.Alloc(cctx, load.Request{Key: fmt.Sprintf("uid/%d", i*250+n%250), N: 1}).Outcome != history.OK {
+						refused.Add(1)
+					}
+					cancel()
+				}
+			})
+		}
+		pause(t, time.Second)
+		s.harm(history.Fault{Name: "destroy-set", Node: "s2", Planned: true}, func() {
+			for _, p := range append(f.p.AllocsOf("s2"), f.p.StoresOf("s2")...) {
+				must(t, p.Kill())
+				must(t, os.RemoveAll(p.DataDir))
+			}
+			pause(t, time.Duration(3+20*long())*time.Second)
+		})
+		stop()
+		lost.Wait()
+	})
+	lossless(t, judge(t, h, check.Options{}))
+	logLatencies(t, h)
+	if refused.Load() == 0 {
+		t.Error("no call for the destroyed Set's keys failed: it was not destroyed")
+	}
+	l := latencies(h)
+	if quiet, without := l[""].p99, l["destroy-set"].p99; long() == 1 && without > quiet*3/2 {
+		t.Errorf("p99 is %v with a Set destroyed, %v before: at most 1.5 times that is allowed", without, quiet)
+	}
+}
