@@ -140,7 +140,7 @@ func TestDevServesWhereItIsTold(t *testing.T) {
 
 func TestDevRefusesWhatMakesNoSense(t *testing.T) {
 	for _, args := range [][]string{
-		{"--sets", "2"}, {"--stores", "0"}, {"--allocs", "0"}, {"--lease-ttl", "1ms"}, {"--raft-timeout", "401ms"}, {"--lease-ttl", "x"}, {"--listen", "nonsense"},
+		{"--sets", "0"}, {"--stores", "0"}, {"--allocs", "0"}, {"--lease-ttl", "1ms"}, {"--raft-timeout", "401ms"}, {"--lease-ttl", "x"}, {"--listen", "nonsense"},
 		{"--listen", ""}, {"--redis", "127.0.0.1:99999"}, {"--log-level", "loud"}, {"--step", "0"}, {"more"},
 	} {
 		var stderr bytes.Buffer
