@@ -241,6 +241,10 @@ func (p *moveProgress) set(m *seqpb.MoveStatus) {
 		return
 	}
 	p.said = time.Now()
+	if m.KeysTotal == 0 {
+		fmt.Fprintf(p.err, "move %d: %s%s\n", m.Id, m.State, because(m.Reason))
+		return
+	}
 	fmt.Fprintf(p.err, "move %d: %s, %d of about %d keys, %.0f keys/s, %v left%s\n", m.Id, m.State, m.Keys, m.KeysTotal,
 		m.KeysPerSecond, time.Duration(m.EtaSeconds*float64(time.Second)).Round(time.Second), because(m.Reason))
 }
