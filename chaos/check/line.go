@@ -65,11 +65,17 @@ type hole struct {
 func (c *checker) line(k *keyOps) *line {
 	l := &line{key: k.key}
 	var requests map[history.RequestID][]int
+	// refused is when a request was first called without effect. A copy of it that
+	// the network kept may take effect later, as the one allocation of its id.
+	refused := map[history.RequestID]int64{}
 	for _, i := range k.ops {
 		o := &c.h.Ops[i]
 		switch o.Outcome {
 		case history.Failed:
 			c.r.Failed++
+			if at, ok := refused[o.Request]; !o.Request.IsZero() && (!ok || o.Call < at) {
+				refused[o.Request] = o.Call
+			}
 			continue
 		case history.Unknown:
 			c.r.Unknown++
@@ -102,8 +108,12 @@ func (c *checker) line(k *keyOps) *line {
 			l.holes = append(l.holes, hole{from: o.HoleFrom, to: o.HoleTo, declared: o.Return, op: i})
 		}
 	}
-	for _, ops := range requests {
-		c.joinRequest(l, ops)
+	for id, ops := range requests {
+		asked := int64(forever)
+		if at, ok := refused[id]; ok {
+			asked = at
+		}
+		c.joinRequest(l, ops, asked)
 	}
 	for _, g := range k.gaps {
 		l.holes = append(l.holes, hole{from: g.From, to: g.To, declared: forever, lossless: g.Cause == history.CauseAdvance, op: -1})

@@ -13,8 +13,9 @@ import (
 // the first of its answers. Two different answers are excused only if the
 // window of request ids may have been lost between them: by a loss that the
 // history knows of, or because the later answer says that its server remembers
-// all ids only since after the first call.
-func (c *checker) joinRequest(l *line, ops []int) {
+// all ids only since after the first call. asked is when a copy of it was first
+// sent in vain; forever if none was.
+func (c *checker) joinRequest(l *line, ops []int, asked int64) {
 	call, end := int64(forever), int64(0)
 	var n int64
 	var answered []int
@@ -60,6 +61,9 @@ func (c *checker) joinRequest(l *line, ops []int) {
 			if p.Count != o.Count {
 				c.fail(Replay, 1, l.key, fmt.Sprintf("request %s was answered with %d and with %d numbers", o.Request, o.Count, p.Count), answered[i], answered[j])
 			}
+		}
+		if originals == 0 {
+			it.call = min(it.call, asked)
 		}
 		if originals > 1 {
 			c.fail(Replay, 1, l.key, fmt.Sprintf("request %s got %d twice, both times as if new", o.Request, o.First), answered[i:j]...)
