@@ -66,7 +66,9 @@ func (l *leadership) askMap() error {
 	return err
 }
 
-// tellStores makes where this Set's stores are known to the directory, once it is in the map.
+// tellStores makes where this Set's stores are known to the directory, once it is
+// in the map. A cluster of one Set changes its map for nothing like that: nobody
+// needs it there, and its state stays as earlier versions wrote it.
 func (l *leadership) tellStores() {
 	n := l.n
 	var home string
@@ -77,7 +79,7 @@ func (l *leadership) tellStores() {
 		home = m.Published.Home
 		c = state.UpdateSet{Name: m.Genesis.Set, Stores: routeStores(m)}
 		info, ok := m.Published.Info(c.Name)
-		differ = ok && len(c.Stores) > 0 && !sameAddresses(info.Stores, c.Stores)
+		differ = ok && len(m.Published.Sets) > 1 && len(c.Stores) > 0 && !sameAddresses(info.Stores, c.Stores)
 	})
 	if !differ {
 		return
