@@ -114,8 +114,13 @@ func (f *fleet) move(t *testing.T, from, to string, ranges []*seqpb.Range) *seqp
 	return m
 }
 
+// startSets also lets the short forms run beside each other: they wait more than
+// they work, and hold no bound on time.
 func startSets(t *testing.T, n int) *fleet {
 	t.Helper()
+	if long() == 0 {
+		t.Parallel()
+	}
 	return startProcesses(t, cluster.ProcessOptions{Sets: n, Stores: 3, Allocs: 1})
 }
 
@@ -131,7 +136,7 @@ func TestHalfOfTheKeysGoToAnotherSetAndBackUnderLoad(t *testing.T) {
 	c := clients{targets: f.targets(t, 4), keys: 200, rate: 100, timeout: 10 * time.Second}
 	var frozen float64
 	h := f.underLoad(t, c, func(s *stage) {
-		half := halfOf(stages.Load())
+		half := halfOf(s.no)
 		for range rounds {
 			for _, way := range [][2]string{{"s1", "s2"}, {"s2", "s1"}} {
 				s.planned("migrate", way[0], func() { frozen = max(frozen, f.move(t, way[0], way[1], half).FrozenP99Ms) })
@@ -171,7 +176,7 @@ func TestAMoveOutlivesTheKillOfAnyParticipant(t *testing.T) {
 	c := clients{targets: f.targets(t, 4), keys: 100, rate: 50, timeout: 10 * time.Second}
 	at := "s1"
 	h := f.underLoad(t, c, func(s *stage) {
-		half := halfOf(stages.Load())
+		half := halfOf(s.no)
 		for round := range 1 + 5*long() {
 			for i, who := range participants {
 				to := map[string]string{"s1": "s2", "s2": "s1"}[at]

@@ -45,6 +45,8 @@ type stage struct {
 	f   *fleet
 	rec *history.Recorder
 	ctx context.Context // ends with the test
+	// no is what its keys are made of: see freshKeys.
+	no uint64
 }
 
 // clients of a stage.
@@ -63,9 +65,9 @@ const calm = 300 * time.Millisecond
 var stages atomic.Uint64
 
 // freshKeys are half uids, neighbours and far apart, half conversations.
-func freshKeys(n int) []string {
-	no := stages.Add(1)
-	keys := make([]string, n)
+func freshKeys(n int) (no uint64, keys []string) {
+	no = stages.Add(1)
+	keys = make([]string, n)
 	for i := range keys {
 		switch uid := no<<20 + uint64(i); i % 4 {
 		case 0:
@@ -76,7 +78,7 @@ func freshKeys(n int) []string {
 			keys[i] = fmt.Sprintf("conv/stage_%d_%d", no, i)
 		}
 	}
-	return keys
+	return no, keys
 }
 
 // underLoad warms keys, lets the clients run while act does what it does, and
@@ -84,7 +86,7 @@ func freshKeys(n int) []string {
 func (f *fleet) underLoad(t *testing.T, c clients, act func(*stage)) *history.History {
 	t.Helper()
 	rec := history.NewRecorder()
-	keys := freshKeys(cmp.Or(c.keys, 200))
+	no, keys := freshKeys(cmp.Or(c.keys, 200))
 	for at := range slices.Chunk(keys, 500) {
 		log := rec.Client()
 		ids := make([]int, len(at))
@@ -108,7 +110,7 @@ func (f *fleet) underLoad(t *testing.T, c clients, act func(*stage)) *history.Hi
 		done <- load.Run(ctx, cfg, rec, func(i int) load.Target { return c.targets[i] })
 	}()
 	pause(t, calm)
-	act(&stage{t: t, f: f, rec: rec, ctx: t.Context()})
+	act(&stage{t: t, f: f, rec: rec, ctx: t.Context(), no: no})
 	pause(t, calm)
 	stop()
 	must(t, <-done)

@@ -78,7 +78,8 @@ func (s *stage) follower() *cluster.Process {
 // test unless it is the first one, or a refusal in time.
 func (s *stage) cold(budget time.Duration) (outcome string) {
 	s.t.Helper()
-	key := freshKeys(1)[0]
+	_, keys := freshKeys(1)
+	key := keys[0]
 	ctx, cancel := context.WithTimeout(s.ctx, budget)
 	defer cancel()
 	begin := time.Now()
