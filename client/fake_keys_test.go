@@ -110,3 +110,9 @@ func (s *fakeKeys) look() (m *seqpb.KeyValues, end bool, err error) {
 	}
 	return nil, len(s.gone) == len(keys), nil
 }
+
+// watches are the streams of keys that a node has been asked for.
+func (f *fakeCluster) watches(addr string) (n int) {
+	f.change(func() { n = f.nodes[addr].keyWatches })
+	return n
+}

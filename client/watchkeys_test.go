@@ -182,7 +182,7 @@ func TestManyKeysShareFewStreamsAlsoAfterMovingOneByOne(t *testing.T) {
 		}
 		w := watchKeys(t, c, keys...)
 		time.Sleep(50 * time.Millisecond)
-		if n := f.nodes["a:1"].keyWatches; n != 1 {
+		if n := f.watches("a:1"); n != 1 {
 			t.Errorf("%d streams for the keys of one node", n)
 		}
 		for s := range fakeSections {

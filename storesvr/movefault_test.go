@@ -10,15 +10,16 @@ import (
 	"github.com/seqsvr/seqsvr/storesvr/state"
 )
 
-// atNth calls f, once, before the n-th time of a step.
+// atNth calls f, once, before the n-th time of a step, and answers whether f has returned.
 func (w *realm) atNth(step string, n int32, f func()) *atomic.Bool {
 	var seen atomic.Int32
 	var done atomic.Bool
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.atStep = func(s string) {
-		if s == step && seen.Add(1) == n && !done.Swap(true) {
+		if s == step && seen.Add(1) == n {
 			f()
+			done.Store(true)
 		}
 	}
 	return &done
