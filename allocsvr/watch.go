@@ -21,7 +21,9 @@ import (
 // is one that may have been held and handed back since it was read.
 //
 // A key whose section has left is read once more the way Current reads it. That
-// answers if the section is ours again, and else says where it went.
+// answers if the section is ours again, and else says where it went. So is a key
+// whose range has left for another Set; and one whose range came from there, which
+// may have left, and got numbers, between two looks.
 const (
 	// watchInterval is how often a subscription looks, unless it says otherwise.
 	watchInterval    = 10 * time.Millisecond
@@ -143,6 +145,8 @@ type watchedSection struct {
 	// epoch and taken at the last look: while both are the same, no key of the section has moved.
 	epoch ids.Epoch
 	taken uint64
+	// gains as of the ranges of the last look.
+	gains uint32
 }
 
 type watchedKey struct {
@@ -228,6 +232,11 @@ func (kw *keyWatch) lookAt(ws *watchedSection, moved bool, doubtful []int) []int
 	// inside the guard, thus before the key can be handed back and forgotten.
 	taken := ws.sec.taken.Load()
 	fresh := epoch != ws.epoch
+	if moved {
+		// Read after the ranges: keys that come in later are not in those.
+		n := kw.w.gainsOf(ws.sec.no)
+		fresh, ws.gains = fresh || n != ws.gains, n
+	}
 	if !fresh && !moved && taken == ws.taken {
 		return doubtful
 	}

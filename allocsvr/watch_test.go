@@ -11,6 +11,7 @@ import (
 	"github.com/seqsvr/seqsvr/internal/ids"
 	"github.com/seqsvr/seqsvr/internal/wire"
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
+	"github.com/seqsvr/seqsvr/storesvr/state"
 )
 
 // keyWatcher is a WatchKeys stream whose consumer takes when it is told to.
@@ -217,5 +218,42 @@ func TestWatchRefusesWrongKeys(t *testing.T) {
 				t.Errorf("%+v: %v", req, err)
 			}
 		}
+	})
+}
+
+// A range may leave for another Set, get numbers there, and be back before a
+// subscription looks again: its consumer may be slow. The number that a key got
+// there is told, though nothing of the key was ever held here.
+func TestNumbersOfARangeThatLeftAndIsBackAreTold(t *testing.T) {
+	inRig(t, storetest.Config{}, func(r *rig) {
+		a, _ := two(r)
+		held, cold, other := uid(1), uid(2), uid(5<<8)
+		a.take(t, held, 57)
+		w := a.watch(t, held, cold, other)
+		w.until("first values", func() bool { return len(w.values) == 3 })
+		a.take(t, other, 1)
+		settle() // that is on its way to a consumer who does not take
+		p := r.store.Freeze(leaving)
+		settle()
+		p.Seal()
+		p.Commit(false)
+		settle()
+		var recs []state.KeyedRecord
+		for _, k := range []ids.Key{held, cold} {
+			rec := r.store.Export(k)
+			rec.Key = k
+			rec.Floor += 10
+			rec.Bound = rec.Floor
+			recs = append(recs, rec)
+		}
+		r.store.Back(leaving, false, recs...)
+		settle()
+		w.until("the held key's number", func() bool { return w.values[0] == 67 })
+		w.until("the cold key's number", func() bool { return w.values[1] == 10 })
+		if len(w.failed) != 0 {
+			t.Errorf("this test wants the range to leave unseen: %v", w.failed)
+		}
+		a.wantNext(t, cold, 11)
+		w.until("a number here", func() bool { return w.values[1] == 11 })
 	})
 }

@@ -29,10 +29,12 @@ type world struct {
 	// nil while no table is known, then nothing is served.
 	ranges atomic.Pointer[ranges]
 	// rangesMu orders the changes of ranges. frozen are those that are leaving;
-	// gained is, per section, when keys came into the Set last, in Unix ms.
+	// gained is, per section, when keys came into the Set last, in Unix ms, and
+	// gains how often some did.
 	rangesMu sync.Mutex
 	frozen   []sets.Range
 	gained   []uint64
+	gains    []uint32
 	// told: a directive has been carried out, so that "owns nothing" is knowledge.
 	told atomic.Bool
 }
@@ -40,7 +42,7 @@ type world struct {
 func newWorld(clusterID, set string, session ids.SessionID, spaces []ids.Space, sections uint32) *world {
 	w := &world{
 		clusterID: clusterID, set: set, session: session, spaces: spaces, sections: make([]section, sections),
-		stage: handover.NewStage(clusterID, session, sections), gained: make([]uint64, sections),
+		stage: handover.NewStage(clusterID, session, sections), gained: make([]uint64, sections), gains: make([]uint32, sections),
 	}
 	for i := range w.sections {
 		w.sections[i].no = ids.Section(i)
@@ -70,6 +72,7 @@ func (w *world) learn(t *router.Table, first bool, gain func(no ids.Section, now
 		for _, r := range w.ranges.Load().gained(next, t.Map.Version) {
 			eachSection(r, len(w.sections), func(no ids.Section) {
 				w.gained[no] = now
+				w.gains[no]++
 				gain(no, now)
 			})
 		}
@@ -92,6 +95,14 @@ func (w *world) gainedAt(no ids.Section) uint64 {
 	w.rangesMu.Lock()
 	defer w.rangesMu.Unlock()
 	return w.gained[no]
+}
+
+// gainsOf is how often keys of the section came into the Set. What was known of
+// such a key may be out of date: it was another Set's meanwhile.
+func (w *world) gainsOf(no ids.Section) uint32 {
+	w.rangesMu.Lock()
+	defer w.rangesMu.Unlock()
+	return w.gains[no]
 }
 
 // phase of a section's life here: absent → serving → closing → absent.
