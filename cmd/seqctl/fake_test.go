@@ -42,8 +42,9 @@ type fake struct {
 	hole   *seqpb.Discontinuity
 	fail   map[string]*seqpb.Failure // by key
 	routes func() *seqpb.RouteTable
-	moves  chan *router.Table // told to the watchers
-	hang   chan struct{}      // not nil: administrative calls hang until the test ends
+	moves  chan *router.Table    // told to the watchers
+	news   chan *seqpb.KeyValues // told to those who watch keys
+	hang   chan struct{}         // not nil: administrative calls hang until the test ends
 
 	status    *seqpb.StatusReply
 	refusals  chan *seqpb.Refusal // taken by administrative calls before they are served
@@ -62,7 +63,7 @@ func startFake(t *testing.T, change ...func(*fake)) *fake {
 	}
 	f := &fake{
 		addr: ln.Addr().String(), counters: map[string]uint64{}, replays: map[string]uint64{},
-		moves: make(chan *router.Table, 10), refusals: make(chan *seqpb.Refusal, 10), drains: make(chan []*seqpb.DrainProgress, 10),
+		moves: make(chan *router.Table, 10), news: make(chan *seqpb.KeyValues, 10), refusals: make(chan *seqpb.Refusal, 10), drains: make(chan []*seqpb.DrainProgress, 10),
 		status: healthy(), rebalance: &seqpb.RebalanceReply{},
 	}
 	f.routes = func() *seqpb.RouteTable { return wire.Routes(f.table(1, 1).Whole()) }
@@ -203,11 +204,16 @@ func (f *fake) WatchKeys(q *seqpb.WatchKeysRequest, s seqpb.Seq_WatchKeysServer)
 		m.Index = append(m.Index, uint32(i))
 		m.Current = append(m.Current, uint64(i+1))
 	}
-	if err := s.Send(m); err != nil {
-		return err
+	for {
+		if err := s.Send(m); err != nil {
+			return err
+		}
+		select {
+		case m = <-f.news:
+		case <-s.Context().Done():
+			return s.Context().Err()
+		}
 	}
-	<-s.Context().Done()
-	return s.Context().Err()
 }
 
 // admin notes a call and answers how it is refused.

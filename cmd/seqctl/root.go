@@ -43,7 +43,7 @@ with a dash goes after "--". Exit status: 0 done, 1 failed, 2 wrong usage.`,
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
-		allocCommand(a), currentCommand(a), diffCommand(a), gapsCommand(a), routeCommand(a), watchCommand(a),
+		allocCommand(a), currentCommand(a), diffCommand(a), gapsCommand(a), routeCommand(a), watchCommand(a), watchKeysCommand(a),
 		statusCommand(a), nodesCommand(a), drainCommand(a), undrainCommand(a), rebalanceCommand(a),
 		setCommand(a),
 	)
