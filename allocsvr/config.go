@@ -100,7 +100,10 @@ type Bugs struct {
 	ReopenClosing bool
 	// ForgetBeforeAck forgets keys when their hand-back was sent, not when it was acknowledged.
 	ForgetBeforeAck bool
-	Arena           arena.Bugs
+	// ServeFrozen goes on serving a range that is leaving for another Set, and says
+	// that nothing of it is held.
+	ServeFrozen bool
+	Arena       arena.Bugs
 }
 
 // The defaults of Config.

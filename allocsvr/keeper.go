@@ -146,7 +146,7 @@ func (k *keeper) run(ctx context.Context) {
 // carryOut makes the sections what the directive says, as far as it can be done now.
 func (k *keeper) carryOut(ctx context.Context, d *seqpb.Directive) {
 	// First, so that nothing of a frozen range is served when its section opens.
-	if k.freezes.directed(d.Frozen) {
+	if k.freezes.directed(d.Frozen) && !k.s.cfg.Bugs.ServeFrozen {
 		k.w.freeze(k.freezes.shut(), k.s.hub.Load())
 	}
 	owned := make(map[ids.Section]ids.Epoch, len(d.Section))

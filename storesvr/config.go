@@ -136,6 +136,10 @@ type Bugs struct {
 	SkipVerifyLeader bool
 	// SkipLeaderWait lets a new leader expire at once whom it has not heard from.
 	SkipLeaderWait bool
+	// SkipSeal commits a part of a move that its source has not sealed.
+	SkipSeal bool
+	// ThawSealed has a leader propose to thaw also what is sealed, without a verdict.
+	ThawSealed bool
 }
 
 func (c Config) withDefaults() Config {

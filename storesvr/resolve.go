@@ -80,7 +80,8 @@ func (l *leadership) standing() (out []standing) {
 		for _, id := range sortedKeys(st.Meta.Out) {
 			o := st.Meta.Out[id]
 			if o.Phase == state.OutFrozen || o.Phase == state.OutSealed {
-				out = append(out, standing{partID{id, o.Part, o.Phase.String()}, o.Phase == state.OutFrozen, true})
+				frozen := o.Phase == state.OutFrozen || l.n.cfg.Bugs.ThawSealed
+				out = append(out, standing{partID{id, o.Part, o.Phase.String()}, frozen, true})
 			}
 		}
 		for _, id := range sortedKeys(st.Meta.In) {

@@ -25,7 +25,6 @@ type Bugs struct {
 const (
 	clusterName = "sim"
 	clusterID   = "sim-cluster"
-	setName     = "s1"
 )
 
 // Cluster is a whole cluster inside one bubble of simulated time.
@@ -38,7 +37,10 @@ type Cluster struct {
 	monitor  *monitor
 	begun    time.Time
 
+	// sets has one or two; the first has the directory. storeIDs are the stores of all.
+	sets     []*simSet
 	storeIDs []string
+	custody  *custody // nil with one Set
 	mu       sync.Mutex
 	stores   map[string]*storeHost
 	allocs   map[string]*allocHost
@@ -47,6 +49,7 @@ type Cluster struct {
 // storeHost is a machine with a disk, on which a StoreSvr runs or not.
 type storeHost struct {
 	id      string
+	set     *simSet
 	clock   *skewed
 	storage storesvr.Storage
 	proc    *process
@@ -58,6 +61,7 @@ type storeHost struct {
 // allocHost is a machine with shared memory, on which an AllocSvr runs or not.
 type allocHost struct {
 	id     string
+	set    *simSet
 	clock  *skewed
 	region *arena.Heap
 	boot   int
@@ -85,17 +89,23 @@ func newCluster(opt Options) *Cluster {
 	}
 	c.net.arrived = c.monitor.arrived
 	c.net.setWeather(opt.Weather)
-	r := newSource(opt.Seed, nameHash("machines"), 0)
-	for i := range opt.Stores {
-		id := fmt.Sprintf("s%d", i+1)
-		c.storeIDs = append(c.storeIDs, id)
-		c.stores[id] = &storeHost{id: id, storage: storesvr.MemoryStorage(), ended: over(),
-			clock: newSkewed(c.begun, r.between(time.Hour, 100*time.Hour), r.within(1-driftMax, 1+driftMax))}
+	if opt.Sets > 1 {
+		c.custody = newCustody(c)
 	}
-	for i := range opt.Allocs + opt.Spares {
-		id := fmt.Sprintf("a%d", i+1)
-		c.allocs[id] = &allocHost{id: id, ended: over(),
-			clock: newSkewed(c.begun, r.between(time.Hour, 100*time.Hour), r.within(1-driftMax, 1+driftMax))}
+	r := newSource(opt.Seed, nameHash("machines"), 0)
+	clock := func() *skewed {
+		return newSkewed(c.begun, r.between(time.Hour, 100*time.Hour), r.within(1-driftMax, 1+driftMax))
+	}
+	for i := range opt.Sets {
+		set := newSet(i, opt)
+		c.sets = append(c.sets, set)
+		c.storeIDs = append(c.storeIDs, set.stores...)
+		for _, id := range set.stores {
+			c.stores[id] = &storeHost{id: id, set: set, storage: c.newStorage(set), ended: over(), clock: clock()}
+		}
+		for _, id := range set.allocs {
+			c.allocs[id] = &allocHost{id: id, set: set, ended: over(), clock: clock()}
+		}
 	}
 	return c
 }
@@ -111,10 +121,9 @@ func (c *Cluster) clockOf(id string) *skewed {
 	return c.allocs[id].clock
 }
 
-func (c *Cluster) allocIDs() []string {
-	var all []string
-	for i := range c.opt.Allocs + c.opt.Spares {
-		all = append(all, fmt.Sprintf("a%d", i+1))
+func (c *Cluster) allocIDs() (all []string) {
+	for _, set := range c.sets {
+		all = append(all, set.allocs...)
 	}
 	return all
 }
@@ -132,6 +141,11 @@ func (c *Cluster) allocsThat(running bool) []string {
 }
 
 func (c *Cluster) runningAllocs() []string { return c.allocsThat(true) }
+
+func (c *Cluster) runningOf(set *simSet) []string {
+	return slices.DeleteFunc(c.runningAllocs(), func(id string) bool { return c.allocs[id].set != set })
+}
+
 func (c *Cluster) stoppedAllocs() []string { return c.allocsThat(false) }
 
 func (c *Cluster) clientHosts() []string {
@@ -151,19 +165,23 @@ func (c *Cluster) startStore(id string) {
 	h := c.stores[id]
 	<-h.ended
 	var peers []state.StoreNode
-	for _, s := range c.storeIDs {
+	for _, s := range h.set.stores {
 		peers = append(peers, state.StoreNode{ID: s, RaftAddr: s + ":7101", RPCAddr: rpcAddr(s), HTTPAddr: s + ":7180"})
 	}
 	p := c.net.start(id)
 	tr := newRaftTransport(c.net, p, id+":7101")
-	node, err := storesvr.Start(storesvr.Config{
-		ID: id, Cluster: clusterName, Set: setName, ClusterID: clusterID,
+	cfg := storesvr.Config{
+		ID: id, Cluster: clusterName, Set: h.set.name, ClusterID: clusterID,
 		RPCAddr: rpcAddr(id), RaftAddr: id + ":7101", HTTPAddr: id + ":7180",
 		Peers: peers, Bootstrap: true,
 		Sections: c.opt.Sections, Spaces: ids.DefaultSpaces(), LeaseTTL: c.opt.TTL,
 		SnapshotThreshold: 200, TrailingLogs: 50,
 		Clock: h.clock, Logger: logger(c.events, id), Bugs: c.opt.Bugs.Store,
-	}, h.storage, tr)
+	}
+	if len(c.sets) > 1 {
+		c.amongSets(&cfg, h, p)
+	}
+	node, err := storesvr.Start(cfg, h.storage, tr)
 	if err != nil {
 		c.monitor.violation("store %s does not start on its disk: %v", id, err)
 		return
@@ -171,7 +189,7 @@ func (c *Cluster) startStore(id string) {
 	c.mu.Lock()
 	h.proc, h.node = p, node
 	c.mu.Unlock()
-	c.net.listen(p, services{store: node, admin: node, raft: tr})
+	c.net.listen(p, services{store: node, admin: node, raft: tr, seq: node.Seq(), sets: node, setAdmin: node})
 }
 
 // crashStore ends a StoreSvr as kill -9 does; what it had written stays.
@@ -189,7 +207,7 @@ func (c *Cluster) wipeStore(id string) {
 	<-h.ended
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	h.storage = storesvr.MemoryStorage()
+	h.storage = c.newStorage(h.set)
 }
 
 // joined reports that a StoreSvr has caught up with a leader since its disk was empty.
@@ -231,12 +249,15 @@ func (c *Cluster) endStore(id string, end func(*storeHost)) {
 	}()
 }
 
-// leader is the StoreSvr that leads in the newest term; empty if none does.
-func (c *Cluster) leader() string {
+// leader is who leads the first Set.
+func (c *Cluster) leader() string { return c.leaderOf(c.sets[0]) }
+
+// leaderOf is the Set's StoreSvr that leads in the newest term; empty if none does.
+func (c *Cluster) leaderOf(set *simSet) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	best, term := "", uint64(0)
-	for _, id := range c.storeIDs {
+	for _, id := range set.stores {
 		if n := c.stores[id].node; n != nil {
 			if lead, t := n.Leading(); lead && t >= term {
 				best, term = id, t
@@ -254,13 +275,9 @@ func (c *Cluster) startAlloc(id string) {
 		h.region = arena.NewHeap(id, 0)
 		h.boot++
 	}
-	var stores []string
-	for _, s := range c.storeIDs {
-		stores = append(stores, rpcAddr(s))
-	}
 	p := c.net.start(id)
 	srv, err := allocsvr.Start(allocsvr.Config{
-		Node: id, Cluster: clusterName, Addr: rpcAddr(id), Stores: stores,
+		Node: id, Cluster: clusterName, Addr: rpcAddr(id), Stores: rpcAddrs(h.set.stores),
 		Region: h.region, BootID: fmt.Sprintf("%s-boot-%d", id, h.boot),
 		Step: ids.Seq(c.opt.Step), MaxN: uint32(min(c.opt.Step*20, 100_000)), IdleAfter: c.opt.IdleAfter,
 		Clock: h.clock, Logger: logger(c.events, id),

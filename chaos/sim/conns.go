@@ -13,6 +13,9 @@ type services struct {
 	admin seqpb.Admin
 	peer  seqpb.Peer
 	raft  *raftTransport
+	// sets and setAdmin are served by StoreSvrs.
+	sets     seqpb.Sets
+	setAdmin seqpb.SetAdmin
 }
 
 // storeConn is a process's connection to a StoreSvr.

@@ -2,10 +2,12 @@ package sim
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/seqsvr/seqsvr/internal/ids"
+	"github.com/seqsvr/seqsvr/sets"
 	"github.com/seqsvr/seqsvr/storesvr"
 	"github.com/seqsvr/seqsvr/storesvr/state"
 )
@@ -23,16 +25,35 @@ type replica struct {
 const restTime = 15 * time.Second
 
 // examine looks at the durable tier once all owners have handed back: every
-// replica must keep the invariants, all must be equal, and no bound may be below
-// a number that was issued.
+// replica must keep the invariants, all of a Set must be equal, every key must be
+// one Set's, and no bound there may be below a number that was issued.
 func (c *Cluster) examine() {
+	var found []*replica
+	for _, set := range c.sets {
+		r := c.examineSet(set)
+		if r == nil {
+			return
+		}
+		found = append(found, r)
+	}
+	for i, r := range found {
+		d := found[0].meta.Directory
+		if want := d.Map.Owned(c.sets[i].name); !slices.Equal(sets.Normal(r.meta.Ranges), sets.Normal(want)) {
+			c.monitor.violation("set %s owns %v, and by the directory %v", c.sets[i].name, r.meta.Ranges, want)
+		}
+	}
+	c.compareIssued(found)
+}
+
+// examineSet gives what all replicas of a Set hold; nil if it cannot tell.
+func (c *Cluster) examineSet(set *simSet) *replica {
 	var replicas map[string]*replica
 	for end := time.Now().Add(restTime); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
 		replicas = map[string]*replica{}
-		for _, id := range c.storeIDs {
+		for _, id := range set.stores {
 			if node := c.stores[id].node; node != nil {
 				if replicas[id] = c.replicaOf(id, node); replicas[id] == nil {
-					return
+					return nil
 				}
 			}
 		}
@@ -41,19 +62,19 @@ func (c *Cluster) examine() {
 		}
 	}
 	var first *replica
-	for _, id := range c.storeIDs {
+	for _, id := range set.stores {
 		r := replicas[id]
 		switch {
 		case r == nil:
 		case first == nil:
 			first = r
-			c.compareIssued(r)
 		case r.applied != first.applied:
 			c.monitor.violation("store %s has applied %d entries, another %d, long after the last", id, r.applied, first.applied)
 		case !reflect.DeepEqual(r, first):
 			c.monitor.violation("store %s differs from another at entry %d", id, r.applied)
 		}
 	}
+	return first
 }
 
 func atRest(rs map[string]*replica) bool {
@@ -94,8 +115,8 @@ func (c *Cluster) replicaOf(id string, node *storesvr.Node) *replica {
 	return r
 }
 
-// compareIssued holds the records against what left the AllocSvrs.
-func (c *Cluster) compareIssued(r *replica) {
+// compareIssued holds the records of each key's Set against what left the AllocSvrs.
+func (c *Cluster) compareIssued(found []*replica) {
 	c.monitor.mu.Lock()
 	defer c.monitor.mu.Unlock()
 	for key, spans := range c.monitor.issued {
@@ -105,7 +126,12 @@ func (c *Cluster) compareIssued(r *replica) {
 			c.monitor.violationLocked("%v", err)
 			continue
 		}
-		if rec := r.records[k]; rec.Bound < last {
+		i := slices.IndexFunc(found, func(r *replica) bool { return sets.Has(r.meta.Ranges, k.Space, k.Position()) })
+		if i < 0 {
+			c.monitor.violationLocked("key %s belongs to no set", key)
+			continue
+		}
+		if rec := found[i].records[k]; rec.Bound < last {
 			c.monitor.violationLocked("key %s: %d was issued, the durable bound is %d", key, last, rec.Bound)
 		}
 	}

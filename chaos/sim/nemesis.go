@@ -16,7 +16,19 @@ type Faults map[string]int
 func AllFaults() Faults {
 	f := Faults{}
 	for name, a := range actions {
-		f[name] = a.weight
+		if !a.sets {
+			f[name] = a.weight
+		}
+	}
+	return f
+}
+
+// withMoves adds those that take several Sets.
+func withMoves(f Faults) Faults {
+	for name, a := range actions {
+		if a.sets {
+			f[name] = a.weight
+		}
 	}
 	return f
 }
@@ -39,6 +51,8 @@ func PlannedFaults() Faults {
 // it later goes through nemesis.later. It reports false if it found no target.
 type action struct {
 	weight int
+	// sets: it takes several Sets.
+	sets   bool
 	inject func(*nemesis) bool
 }
 
@@ -167,17 +181,26 @@ func (x *nemesis) quiet(hosts []string) bool {
 // alloc picks a running AllocSvr.
 func (x *nemesis) alloc() (string, bool) { return x.idle(x.c.runningAllocs()) }
 
-// store picks a StoreSvr, the leader if asked for, while no other is in trouble.
+// set picks a Set.
+func (x *nemesis) set() *simSet {
+	if len(x.c.sets) == 1 {
+		return x.c.sets[0]
+	}
+	return x.c.sets[x.r.below(len(x.c.sets))]
+}
+
+// store picks a StoreSvr, the leader if asked for, while no other of its Set is in trouble.
 func (x *nemesis) store(leader bool) (string, bool) {
-	n := x.r.below(len(x.c.storeIDs))
-	if !x.quiet(x.c.storeIDs) {
+	set := x.set()
+	n := x.r.below(len(set.stores))
+	if !x.quiet(set.stores) {
 		return "", false
 	}
 	if leader {
-		l := x.c.leader()
+		l := x.c.leaderOf(set)
 		return l, l != ""
 	}
-	return x.c.storeIDs[n], true
+	return set.stores[n], true
 }
 
 func (x *nemesis) crashAlloc(name string, down time.Duration, lose bool) bool {
@@ -229,24 +252,32 @@ const (
 // partition cuts a host from others for a while.
 func (x *nemesis) partition(name, id string, others []string, direction int, d time.Duration) {
 	end := x.begin(history.Fault{Name: name, Node: id, Losses: 1}, id)
+	x.c.cutOff(id, others, direction)
+	x.later(d, func() {
+		x.c.join(id, others)
+		end()
+	})
+}
+
+func (c *Cluster) cutOff(id string, others []string, direction int) {
 	for _, o := range others {
 		if o == id {
 			continue
 		}
 		if direction != inbound {
-			x.c.net.cut(id, o)
+			c.net.cut(id, o)
 		}
 		if direction != outbound {
-			x.c.net.cut(o, id)
+			c.net.cut(o, id)
 		}
 	}
-	x.later(d, func() {
-		for _, o := range others {
-			x.c.net.heal(id, o)
-			x.c.net.heal(o, id)
-		}
-		end()
-	})
+}
+
+func (c *Cluster) join(id string, others []string) {
+	for _, o := range others {
+		c.net.heal(id, o)
+		c.net.heal(o, id)
+	}
 }
 
 var actions = map[string]action{
@@ -341,7 +372,7 @@ var actions = map[string]action{
 		d, dir := x.r.between(600*time.Millisecond, 4*time.Second), x.r.below(directions)
 		id, ok := x.store(true)
 		if ok {
-			x.partition("isolate-leader", id, x.c.storeIDs, dir, d)
+			x.partition("isolate-leader", id, x.c.setOf(id).stores, dir, d)
 		}
 		return ok
 	}},
@@ -408,7 +439,7 @@ var actions = map[string]action{
 	"drain": {weight: 6, inject: func(x *nemesis) bool {
 		d := x.r.between(100*time.Millisecond, 3*time.Second)
 		id, ok := x.alloc()
-		if !ok || len(x.c.runningAllocs()) < 2 {
+		if !ok || len(x.c.runningOf(x.c.setOf(id))) < 2 {
 			return false
 		}
 		end := x.begin(history.Fault{Name: "drain", Node: id}, id)
@@ -431,7 +462,7 @@ var actions = map[string]action{
 	}},
 	"scale-in": {weight: 4, inject: func(x *nemesis) bool {
 		id, ok := x.alloc()
-		if !ok || len(x.c.runningAllocs()) <= 2 {
+		if !ok || len(x.c.runningOf(x.c.setOf(id))) <= min(2, x.c.opt.Allocs) {
 			return false
 		}
 		end := x.begin(history.Fault{Name: "scale-in", Node: id}, id)
@@ -476,12 +507,13 @@ var actions = map[string]action{
 		return true
 	}},
 	"rolling-restart": {weight: 2, inject: func(x *nemesis) bool {
-		if !x.quiet(x.c.storeIDs) {
+		stores := x.set().stores
+		if !x.quiet(stores) {
 			return false
 		}
-		end := x.begin(history.Fault{Name: "rolling-restart"}, x.c.storeIDs...)
+		end := x.begin(history.Fault{Name: "rolling-restart"}, stores...)
 		x.wg.Go(func() {
-			for _, id := range x.c.storeIDs {
+			for _, id := range stores {
 				x.c.stopStore(id)
 				x.c.startStore(id)
 				x.sleep(time.Second)
@@ -490,6 +522,8 @@ var actions = map[string]action{
 		})
 		return true
 	}},
+	"migrate":        {weight: 30, sets: true, inject: injectMigrate},
+	"partition-sets": {weight: 6, sets: true, inject: injectPartitionSets},
 	"restart-everything": {weight: 1, inject: func(x *nemesis) bool {
 		down := x.r.between(100*time.Millisecond, 4*time.Second)
 		hosts := append(slices.Clone(x.c.storeIDs), x.c.runningAllocs()...)

@@ -23,12 +23,17 @@ type Options struct {
 	// Limits is the longest time that a key may go unserved, by fault name.
 	Limits map[string]time.Duration
 
-	Stores, Allocs, Spares, Clients int
-	UIDs, Names                     int
-	Sections                        uint32
+	// Sets is one or two; Stores, Allocs and Spares are how many each has.
+	Sets, Stores, Allocs, Spares, Clients int
+	UIDs, Names                           int
+	Sections                              uint32
 	// Step is by how much bounds are raised: small, so that raises are many.
 	Step uint64
 	TTL  time.Duration
+	// PartKeys is about how many keys of a move are frozen at a time, and
+	// FreezeTimeout for how long at most, unless they are sealed.
+	PartKeys      int
+	FreezeTimeout time.Duration
 	// IdleAfter is after how long an AllocSvr hands an unused key back; 0 is long after the run.
 	IdleAfter time.Duration
 	// Rate is the calls per second of each client, CallTimeout their patience.
@@ -55,6 +60,7 @@ func (o Options) withDefaults() Options {
 			*v = d
 		}
 	}
+	set(&o.Sets, 1)
 	set(&o.Stores, 3)
 	set(&o.Allocs, 3)
 	set(&o.Spares, 1)
@@ -70,6 +76,8 @@ func (o Options) withDefaults() Options {
 	if o.Weather == (Weather{}) {
 		o.Weather = rough()
 	}
+	set(&o.PartKeys, 4)
+	setTime(&o.FreezeTimeout, 3*time.Second)
 	setTime(&o.TTL, 2*time.Second)
 	setTime(&o.Duration, time.Minute)
 	setTime(&o.GapMin, 200*time.Millisecond)
@@ -96,6 +104,8 @@ type Report struct {
 	Operations, Answered int
 	// Evicted keys were handed back for being idle.
 	Evicted uint64
+	// Moves between Sets that came to their end, and the parts that were moved.
+	Moves, Parts int
 	// NumbersLost were declared lost.
 	NumbersLost int64
 	// Unserved is the longest that a key went without success, by fault.
@@ -121,7 +131,7 @@ func Varied(seed uint64) Options {
 	w.Loss = r.within(0, 0.004)
 	w.Straggle, w.StraggleMax = r.within(0, 0.03), r.between(10*time.Millisecond, 200*time.Millisecond)
 	w.Duplicate, w.DuplicateMax = r.within(0, 0.1), r.between(time.Second, 10*time.Second)
-	return Options{
+	o := Options{
 		Seed: seed, Faults: AllFaults(), Weather: w,
 		Stores: pick(3, 3, 3, 5), Allocs: pick(2, 3, 3, 4), Spares: pick(1, 1, 2), Clients: pick(3, 4, 5),
 		UIDs: pick(6, 12, 20), Names: pick(1, 4), Sections: uint32(pick(2, 8, 8, 24)),
@@ -130,4 +140,23 @@ func Varied(seed uint64) Options {
 		IdleAfter: time.Duration(pick(0, 50, 200, 200, 1000)) * time.Millisecond,
 		GapMin:    100 * time.Millisecond, GapMax: time.Duration(pick(1000, 1500, 2500)) * time.Millisecond,
 	}
+	if seed%setsEvery == 0 {
+		o = o.inTwoSets()
+	}
+	return o
+}
+
+// setsEvery: of so many seeds one has a cluster of two Sets. They take twice the
+// time of others, and the rules of one Set are tried in them too.
+const setsEvery = 4
+
+// inTwoSets are the options of a random run with a second Set, and moves between them.
+func (o Options) inTwoSets() Options {
+	r := newSource(o.Seed, nameHash("sets"), 0)
+	pick := func(of ...int) int { return of[r.below(len(of))] }
+	o.Sets, o.Stores, o.Allocs, o.Spares = 2, 3, pick(1, 2, 2), 1
+	o.Faults = withMoves(o.Faults)
+	o.PartKeys = pick(1, 2, 4, 20)
+	o.FreezeTimeout = time.Duration(pick(300, 1000, 3000)) * time.Millisecond
+	return o
 }

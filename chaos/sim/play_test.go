@@ -133,14 +133,23 @@ func runPlay(t *testing.T, seed uint64, tr trap, bugs Bugs) []string {
 	var rep Report
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(opt)
+		if c.custody != nil {
+			c.custody.mind(uidKey(one))
+		}
 		for _, id := range c.storeIDs {
 			c.startStore(id)
 		}
-		for _, id := range c.allocIDs()[:opt.Allocs] {
+		for _, id := range c.firstAllocs() {
 			c.startAlloc(id)
 		}
+		c.foundSets()
+		over := make(chan struct{})
 		p := c.play(t)
+		if c.custody != nil {
+			p.background(func() { c.custody.watch(over) })
+		}
 		tr.play(p)
+		close(over)
 		p.net.Hook(nil)
 		p.net.healAll()
 		p.wg.Wait()
@@ -176,14 +185,7 @@ func (p *play) other(node string) string {
 }
 
 // cutOff stops everything between a host and others, both ways.
-func (p *play) cutOff(host string, others []string) {
-	for _, o := range others {
-		if o != host {
-			p.net.cut(host, o)
-			p.net.cut(o, host)
-		}
-	}
-}
+func (p *play) cutOff(host string, others []string) { p.Cluster.cutOff(host, others, bothWays) }
 
 // expectLoss tells the checker that an owner's memory was lost.
 func (p *play) expectLoss(node string) {

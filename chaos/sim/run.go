@@ -37,9 +37,10 @@ func (c *Cluster) run(rep *Report) {
 	for _, id := range c.storeIDs {
 		c.startStore(id)
 	}
-	for _, id := range c.allocIDs()[:c.opt.Allocs] {
+	for _, id := range c.firstAllocs() {
 		c.startAlloc(id)
 	}
+	c.foundSets()
 	clients, err := c.dialClients()
 	if err != nil {
 		rep.Violations = append(rep.Violations, "clients: "+err.Error())
@@ -74,6 +75,9 @@ func (c *Cluster) drive(rep *Report, clients []sdk) {
 			c.monitor.violation("workload: %v", err)
 		}
 	})
+	if c.custody != nil {
+		wg.Go(func() { c.custody.watch(ctx.Done()) })
+	}
 	x := newNemesis(c, c.opt.Seed)
 	x.run(c.opt.Faults, c.opt.Duration, c.opt.GapMin, c.opt.GapMax)
 	rep.Faults = x.counts
@@ -85,7 +89,7 @@ func (c *Cluster) drive(rep *Report, clients []sdk) {
 			c.startStore(id)
 		}
 	}
-	for _, id := range c.runningOrder() {
+	for _, id := range c.firstAllocs() {
 		if !c.allocs[id].running {
 			c.startAlloc(id)
 		}
@@ -98,12 +102,21 @@ func (c *Cluster) drive(rep *Report, clients []sdk) {
 		c.monitor.violation("not available %v after the faults: %v", c.opt.Patience, err)
 	}
 	rep.Recovery = time.Since(healed)
+	if len(c.sets) > 1 {
+		c.awaitMoves(patience)
+		rep.Moves, rep.Parts = c.moved()
+	}
 	stop()
 	wg.Wait()
 }
 
-// runningOrder is the AllocSvrs that a run ends with: those it began with.
-func (c *Cluster) runningOrder() []string { return c.allocIDs()[:c.opt.Allocs] }
+// firstAllocs are the AllocSvrs that a run begins and ends with.
+func (c *Cluster) firstAllocs() (all []string) {
+	for _, set := range c.sets {
+		all = append(all, set.allocs[:c.opt.Allocs]...)
+	}
+	return all
+}
 
 // wind stops everything in order, and looks at what is left.
 func (c *Cluster) wind(rep *Report) {
@@ -125,7 +138,7 @@ func (c *Cluster) wind(rep *Report) {
 	c.monitor.settle(c.recorder.History())
 	h := c.recorder.History()
 	h.Seed, h.Step = c.opt.Seed, int64(c.opt.Step)
-	if c.opt.Planned {
+	if c.opt.Planned && len(c.sets) == 1 {
 		// No window is lost, so saying that one begins anew is no excuse.
 		for i := range h.Ops {
 			h.Ops[i].WindowSince = 0
@@ -158,7 +171,7 @@ func (c *Cluster) wind(rep *Report) {
 func (c *Cluster) keys() []string {
 	var keys []string
 	for i := range c.opt.UIDs {
-		keys = append(keys, uidKey(uint64(i)*97)) // over several sections, some sharing a block
+		keys = append(keys, uidKey(uidOf(i)))
 	}
 	for i := range c.opt.Names {
 		keys = append(keys, fmt.Sprintf("conv/room-%d", i))
@@ -209,5 +222,8 @@ func (c *Cluster) dump() string {
 	c.events.dump(f)
 	return name
 }
+
+// uidOf is the i-th uid of a run: over several sections, some sharing a block.
+func uidOf(i int) uint64 { return uint64(i) * 97 }
 
 func uidKey(uid uint64) string { return fmt.Sprintf("uid/%d", uid) }

@@ -17,6 +17,7 @@ var (
 	seedFlag      = flag.Uint64("seed", 0, "simulate this seed only")
 	fromFlag      = flag.Uint64("from", 1, "the first seed to simulate")
 	dumpFlag      = flag.Bool("dump", false, "write the events of each scripted play to a file")
+	setsFlag      = flag.Bool("sets", false, "simulate every seed with two Sets")
 	failoversFlag = flag.Int64("failovers", 0, "simulate until there were so many failovers (0: 1500, or 150 with -short)")
 )
 
@@ -44,9 +45,18 @@ func failovers() int64 {
 	return 1500
 }
 
+// varied are the options of a seed.
+func varied(seed uint64) Options {
+	o := Varied(seed)
+	if *setsFlag && o.Sets < 2 {
+		o = o.inTwoSets()
+	}
+	return o
+}
+
 func TestSimulatedFailoversViolateNothing(t *testing.T) {
 	if *seedFlag != 0 {
-		rep := Run(t, Varied(*seedFlag))
+		rep := Run(t, varied(*seedFlag))
 		judge(t, rep)
 		t.Log(summary([]Report{rep}))
 		return
@@ -65,7 +75,7 @@ func TestSimulatedFailoversViolateNothing(t *testing.T) {
 			for forced.Load() < failovers() && !t.Failed() {
 				seed := next.Add(1)
 				t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
-					rep := Run(t, Varied(seed))
+					rep := Run(t, varied(seed))
 					judge(t, rep)
 					forced.Add(int64(rep.Failovers))
 					mu.Lock()
@@ -167,6 +177,8 @@ func summary(all []Report) string {
 		sum.Simulated += r.Simulated
 		sum.NumbersLost += r.NumbersLost
 		sum.Evicted += r.Evicted
+		sum.Moves += r.Moves
+		sum.Parts += r.Parts
 		worst = max(worst, r.Recovery)
 		for name, n := range r.Faults {
 			sum.Faults[name] += n
@@ -176,6 +188,6 @@ func summary(all []Report) string {
 	for _, name := range slices.Sorted(maps.Keys(sum.Faults)) {
 		faults = append(faults, fmt.Sprintf("%s %d", name, sum.Faults[name]))
 	}
-	return fmt.Sprintf("%d clusters, %d failovers (%d processes resumed, %d sessions expired, %d leaders elected), %s simulated, %d of %d operations answered, %d numbers declared lost, %d keys evicted, slowest recovery %s (%s)",
-		len(all), sum.Failovers, sum.Resumed, sum.Expired, sum.Elected, sum.Simulated.Round(time.Second), sum.Answered, sum.Operations, sum.NumbersLost, sum.Evicted, worst.Round(time.Millisecond), strings.Join(faults, ", "))
+	return fmt.Sprintf("%d clusters, %d failovers (%d processes resumed, %d sessions expired, %d leaders elected), %s simulated, %d of %d operations answered, %d numbers declared lost, %d keys evicted, %d moves between sets done in %d parts, slowest recovery %s (%s)",
+		len(all), sum.Failovers, sum.Resumed, sum.Expired, sum.Elected, sum.Simulated.Round(time.Second), sum.Answered, sum.Operations, sum.NumbersLost, sum.Evicted, sum.Moves, sum.Parts, worst.Round(time.Millisecond), strings.Join(faults, ", "))
 }

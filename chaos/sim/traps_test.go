@@ -22,6 +22,8 @@ type trap struct {
 	name string
 	// want is what one of the violations must say.
 	want string
+	// also is what another one must say, if it is set.
+	also string
 	bugs Bugs
 	tune func(*Options)
 	play func(*play)

@@ -29,8 +29,11 @@ func clone[T any, P pointer[T]](m P) P {
 	return c
 }
 
-// callTimeout is when an RPC without a deadline of its own gives up.
+// callTimeout is when an RPC gives up.
 const callTimeout = 2 * time.Second
+
+// waitsLong are the RPCs whose answer may take longer, as their deadlines say.
+var waitsLong = map[string]bool{"Directory": true, "PartState": true, "Command": true, "Export": true}
 
 // answer is how a unary call ended for its caller.
 type answer[R any] struct {
@@ -127,7 +130,11 @@ func call[Q, R any, QP pointer[Q], RP pointer[R]](
 		})
 	}
 
-	timer := time.NewTimer(callTimeout)
+	patience := callTimeout
+	if bounded && waitsLong[method] {
+		patience = max(patience, time.Until(deadline))
+	}
+	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
 	case a := <-done:

@@ -26,6 +26,8 @@ type Bugs struct {
 	ImportStalePart bool
 	// ActivateBeforeCommit believes who says so that a part is committed.
 	ActivateBeforeCommit bool
+	// OverwriteFloors joins records by taking whichever comes last.
+	OverwriteFloors bool
 	// KeepLeftovers joins records by their floors, but leaves bound and epoch of
 	// what is left from an earlier time.
 	KeepLeftovers bool

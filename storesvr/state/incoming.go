@@ -88,7 +88,7 @@ func (s *State) inSpaces(r sets.Range) bool {
 func (s *State) join(kr *KeyedRecord) bool {
 	old, known := s.Keys.Get(kr.Key)
 	next := kr.record()
-	if known && old.Floor >= next.Floor {
+	if known && old.Floor >= next.Floor && !s.Bugs.OverwriteFloors {
 		// What is left here has the same numbers behind it, or an older copy came late.
 		if s.Bugs.KeepLeftovers {
 			return false

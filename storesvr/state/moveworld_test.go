@@ -508,14 +508,15 @@ func TestDrawnMovesKeepTheGuarantees(t *testing.T) {
 
 func TestEachMechanismOfMovesIsMissedWhenSwitchedOff(t *testing.T) {
 	for name, bugs := range map[string]Bugs{
-		"fence of ranges":     {ExtendOutsideRanges: true},
-		"seal binds":          {ThawAfterSeal: true},
-		"seal waits":          {SealWhileWaiting: true},
-		"parts are fenced":    {ImportStalePart: true},
-		"proof of commit":     {ActivateBeforeCommit: true},
-		"leftovers are void":  {KeepLeftovers: true},
-		"leftovers stay old":  {SettleLeftovers: true},
-		"vacated stays clean": {ForgetVacated: true},
+		"fence of ranges":      {ExtendOutsideRanges: true},
+		"seal binds":           {ThawAfterSeal: true},
+		"seal waits":           {SealWhileWaiting: true},
+		"parts are fenced":     {ImportStalePart: true},
+		"proof of commit":      {ActivateBeforeCommit: true},
+		"joins keep the newer": {OverwriteFloors: true},
+		"leftovers are void":   {KeepLeftovers: true},
+		"leftovers stay old":   {SettleLeftovers: true},
+		"vacated stays clean":  {ForgetVacated: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			const seeds = 3000
