@@ -377,6 +377,20 @@ func (f *fsm) flush(ctx context.Context) error {
 // scan reads a page of records while applying goes on.
 func (f *fsm) scan(q disk.Filter, after ids.Key, limit int) (page []disk.KeyRecord, next ids.Key, done bool, err error) {
 	defer f.recovered(&err)
-	page, next, done = f.keys.Scan(q, after, limit)
+	page, next, done = f.keys.Cut(q, after, limit).Read()
 	return page, next, done, nil
+}
+
+// scanAt is scan with the meta state of the same moment, between two entries.
+func (f *fsm) scanAt(q disk.Filter, after ids.Key, limit int) (page []disk.KeyRecord, next ids.Key, done bool, meta state.Meta, err error) {
+	defer f.recovered(&err)
+	var c Cut
+	if err = f.read(func(st *state.State) {
+		q.Sections, meta = st.Meta.Genesis.Sections, st.Meta.Clone()
+		c = f.keys.Cut(q, after, limit)
+	}); err != nil {
+		return nil, next, false, meta, err
+	}
+	page, next, done = c.Read()
+	return page, next, done, meta, nil
 }

@@ -132,23 +132,36 @@ func (m *memoryKeys) Stage(r io.Reader, check func(uint64, *state.Meta) error) (
 	}, nil
 }
 
-func (m *memoryKeys) Scan(f disk.Filter, after ids.Key, limit int) (page []disk.KeyRecord, next ids.Key, done bool) {
+func (m *memoryKeys) Cut(f disk.Filter, after ids.Key, limit int) Cut {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	next, done = after, true
+	c := &memoryCut{next: after, done: true}
 	m.keys.Each(func(k ids.Key, r state.Record) bool {
 		if after != (ids.Key{}) && k.Compare(after) <= 0 || !f.Wants(k, r) {
 			return true
 		}
-		if len(page) == limit {
-			done = false
+		if len(c.page) == limit {
+			c.done = false
 			return false
 		}
-		page, next = append(page, disk.KeyRecord{Key: k, Record: r}), k
+		kr := disk.KeyRecord{Key: k, Record: r}
+		if f.Ledgers {
+			kr.Gaps = m.keys.Gaps(k)
+		}
+		c.page, c.next = append(c.page, kr), k
 		return true
 	})
-	return page, next, done
+	return c
 }
+
+type memoryCut struct {
+	page []disk.KeyRecord
+	next ids.Key
+	done bool
+}
+
+func (c *memoryCut) Read() ([]disk.KeyRecord, ids.Key, bool) { return c.page, c.next, c.done }
+func (c *memoryCut) Close()                                  {}
 
 type memoryView struct {
 	applied  uint64

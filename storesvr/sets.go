@@ -268,39 +268,23 @@ func exportRange(q *seqpb.ExportRequest) (r sets.Range, after ids.Key, err error
 	return r, after, nil
 }
 
-// export reads one page. The keys are found while applying goes on; each is then
-// read together with its ledger and its section, a few at a time.
+// export reads one page, all of it of one moment, while applying goes on.
 func (n *Node) export(ctx context.Context, r sets.Range, after ids.Key, limit int) (records []state.KeyedRecord, last ids.Key, done bool, err error) {
-	f := disk.Filter{Within: &r}
-	if err := n.fsm.read(func(st *state.State) { f.Sections = st.Meta.Genesis.Sections }); err != nil {
-		return nil, last, false, err
+	page, last, done, meta, err := n.fsm.scanAt(disk.Filter{Within: &r, Ledgers: true}, after, limit)
+	if err == nil {
+		err = ctx.Err()
 	}
-	page, last, done, err := n.fsm.scan(f, after, limit)
 	if err != nil {
 		return nil, last, false, err
 	}
+	st := &state.State{Meta: meta, Bugs: n.cfg.Bugs.State}
 	records = make([]state.KeyedRecord, 0, len(page))
 	bytes := 0
-	for at := 0; at < len(page); at += readAtOnce {
-		part := page[at:min(at+readAtOnce, len(page))]
-		if err := ctx.Err(); err != nil {
-			return nil, last, false, err
-		}
-		if err := n.fsm.read(func(st *state.State) {
-			for _, kr := range part {
-				rec, ok := st.Keys.Get(kr.Key)
-				if !ok {
-					continue // swept meanwhile
-				}
-				e := state.Effective(st, kr.Key, rec, st.Keys.Gaps(kr.Key))
-				bytes += exportBytes(&e)
-				records = append(records, e)
-			}
-		}); err != nil {
-			return nil, last, false, err
-		}
-		if bytes > exportBytesMax && at+len(part) < len(page) {
-			return records, part[len(part)-1].Key, false, nil
+	for i := range page {
+		e := state.Effective(st, page[i].Key, page[i].Record, page[i].Gaps)
+		records = append(records, e)
+		if bytes += exportBytes(&e); bytes > exportBytesMax && i+1 < len(page) {
+			return records, e.Key, false, nil
 		}
 	}
 	return records, last, done, nil

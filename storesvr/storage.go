@@ -29,7 +29,7 @@ type Storage struct {
 }
 
 // Backend keeps the per-key state and, beside it, the meta state. All methods
-// but Get, Gaps and Scan are for the one goroutine that applies. It panics with
+// but Get, Gaps and Cut are for the one goroutine that applies. It panics with
 // its error when it cannot read or write.
 type Backend interface {
 	state.Keys
@@ -42,10 +42,16 @@ type Backend interface {
 	// Stage reads a snapshot that is to replace everything, which swap then does. Until
 	// then, and when the snapshot or check refuses, everything stands.
 	Stage(r io.Reader, check func(applied uint64, meta *state.Meta) error) (sum disk.SnapshotSummary, swap func() error, err error)
-	// Scan visits records that the filter wants, in key order.
-	Scan(f disk.Filter, after ids.Key, limit int) (page []disk.KeyRecord, next ids.Key, done bool)
+	// Cut is a page of records that the filter wants, in key order, as they are now.
+	Cut(f disk.Filter, after ids.Key, limit int) Cut
 	// Flush makes everything up to index outlive the process without the log.
 	Flush(ctx context.Context, index uint64, meta *state.Meta) error
+}
+
+// Cut is a page of one moment. It is read once, or closed.
+type Cut interface {
+	Read() (page []disk.KeyRecord, next ids.Key, done bool)
+	Close()
 }
 
 // SnapshotView is one moment of a Backend.
@@ -102,6 +108,10 @@ type diskBackend struct{ *disk.Store }
 
 func (b diskBackend) Snapshot(index uint64, meta *state.Meta) (SnapshotView, error) {
 	return b.Store.Snapshot(index, meta)
+}
+
+func (b diskBackend) Cut(f disk.Filter, after ids.Key, limit int) Cut {
+	return b.Store.Cut(f, after, limit)
 }
 
 // failure is set once, and then for ever.

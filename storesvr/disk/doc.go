@@ -9,6 +9,8 @@
 //     match is never used: the store fails (typed error), it does not guess.
 //   - A snapshot is a view of one moment, streamed with flat memory. A restore
 //     is verified whole before it replaces the old file; until then the old state stands.
+//   - A Cut is a page of one moment too, memory and file alike, with the ledgers; it
+//     holds nothing up but a restore.
 //   - A directory of another cluster, Set or node, of a newer format, or with a
 //     part missing is refused with an error that names path, found, want and remedy.
 //     Nothing is ever reset.

@@ -131,8 +131,11 @@ func (s *Store) writeGeneration(tx *bbolt.Tx, g *generation) error {
 		}
 		p.put()
 	}
-	for _, c := range sorted(g.records) {
-		if err := putRecord(records, c.key, c.value); err != nil {
+	for _, c := range g.inOrder() {
+		if c.deleted {
+			continue
+		}
+		if err := putRecord(records, c.key, c.record); err != nil {
 			return err
 		}
 		p.put()

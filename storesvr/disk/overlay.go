@@ -1,6 +1,9 @@
 package disk
 
 import (
+	"slices"
+	"sync"
+
 	"go.etcd.io/bbolt"
 
 	"github.com/seqsvr/seqsvr/internal/ids"
@@ -23,6 +26,9 @@ type generation struct {
 	view chan<- viewResult
 	// awaited: somebody waits for it to be in the file.
 	awaited bool
+
+	ordering sync.Once
+	order    []change
 }
 
 type viewResult struct {
@@ -32,6 +38,24 @@ type viewResult struct {
 
 func newGeneration() *generation {
 	return &generation{records: map[ids.Key]state.Record{}, gaps: map[ids.Key][]state.Gap{}, deleted: map[ids.Key]struct{}{}}
+}
+
+// inOrder are the changed records by key. It is for a frozen generation: the
+// flush and whoever reads meanwhile share the work.
+func (g *generation) inOrder() []change {
+	g.ordering.Do(func() {
+		g.order = make([]change, 0, len(g.records)+len(g.deleted))
+		for k, r := range g.records {
+			g.order = append(g.order, change{key: k, record: r})
+		}
+		for k := range g.deleted {
+			if _, again := g.records[k]; !again {
+				g.order = append(g.order, change{key: k, deleted: true})
+			}
+		}
+		slices.SortFunc(g.order, compareChanges)
+	})
+	return g.order
 }
 
 // answer gives the view, once. Store.mu is held.

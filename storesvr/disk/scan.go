@@ -1,9 +1,6 @@
 package disk
 
 import (
-	"maps"
-	"slices"
-
 	"go.etcd.io/bbolt"
 
 	"github.com/seqsvr/seqsvr/internal/ids"
@@ -15,6 +12,8 @@ import (
 type KeyRecord struct {
 	Key    ids.Key
 	Record state.Record
+	// Gaps is its ledger, if the filter asked for it. It must not be changed.
+	Gaps []state.Gap
 }
 
 // Filter says which records a scan wants.
@@ -26,6 +25,8 @@ type Filter struct {
 	Of       map[ids.Section]bool
 	// Match, if set, must want the record too.
 	Match func(ids.Section, state.Record) bool
+	// Ledgers are wanted too.
+	Ledgers bool
 }
 
 // Wants tells whether the record is of interest.
@@ -54,7 +55,7 @@ func (f *Filter) beyond(k ids.Key) bool {
 }
 
 const (
-	// scanStepsMax bounds how many keys of no interest one Scan walks over.
+	// scanStepsMax bounds how many keys of no interest one page walks over.
 	scanStepsMax = 64 << 10
 	// hopAfter is how many neighbours are stepped over before seeking: a step is far cheaper.
 	hopAfter = 8
@@ -62,79 +63,114 @@ const (
 	hopSections = 16
 )
 
-// Scan visits records in key order, after a key (the zero Key for the
-// beginning), from the file and the changes that are not in it yet. It answers
-// at most limit records and where to go on; done says that there are no more.
-func (s *Store) Scan(f Filter, after ids.Key, limit int) (out []KeyRecord, next ids.Key, done bool) {
-	changed := s.changes(&f, after)
-	sc := scanner{store: s, filter: &f, after: after, limit: limit, next: after, done: true}
-	s.must(s.view(sc.run))
-	return mergeChanges(&f, &sc, changed)
-}
-
-// scanner is one page read from the file.
+// scanner walks over the file and the changes of a Cut side by side, in key order.
+// Where both have a key, the change is the newer one.
 type scanner struct {
-	store  *Store
-	filter *Filter
-	after  ids.Key
-	limit  int
-
+	cut    *Cut
 	cursor *bbolt.Cursor
+	raw    []byte
 	key    ids.Key
 	value  []byte
+	// ledgers are the file's.
+	ledgers walk
 
 	out   []KeyRecord
 	steps int
-	next  ids.Key
-	done  bool
+	// next is where to go on after, and done says that nothing is left there.
+	next ids.Key
+	done bool
 }
 
 func (s *scanner) run(tx *bbolt.Tx) error {
+	f, after, changes := &s.cut.filter, s.cut.after, s.cut.changes
 	s.cursor = tx.Bucket(bucketRecords).Cursor()
-	ok, err := s.seek(s.filter.first(s.after))
-	if err == nil && ok && s.key == s.after && s.after != (ids.Key{}) {
-		ok, err = s.step()
+	s.ledgers.cursor = tx.Bucket(bucketGaps).Cursor()
+	inFile, err := s.seek(f.first(after))
+	if err == nil && inFile && s.key == after && after != (ids.Key{}) {
+		inFile, err = s.step()
 	}
-	for err == nil && ok && !s.filter.beyond(s.key) {
-		if s.filter.covers(s.key) {
-			var full bool
-			if full, err = s.take(); full || err != nil {
+	for err == nil {
+		inFile = inFile && !f.beyond(s.key) && !s.cut.beyond(s.key)
+		switch {
+		case len(changes) > 0 && (!inFile || changes[0].key.Compare(s.key) <= 0):
+			c := changes[0]
+			changes = changes[1:]
+			if !c.deleted {
+				if full, err := s.take(c.key, c.record); full || err != nil {
+					return err
+				}
+			}
+			if inFile && c.key == s.key {
+				inFile, err = s.step()
+			}
+		case !inFile:
+			if s.cut.cutOff {
+				s.next, s.done = s.cut.last, false
+			}
+			return nil
+		case f.covers(s.key):
+			r, bad := openRecord(s.raw, s.value)
+			if bad != nil {
+				return &CorruptError{Path: s.cut.store.path, What: "record of key " + s.key.String(), Err: bad}
+			}
+			if full, err := s.take(s.key, r); full || err != nil {
 				return err
 			}
-			ok, err = s.step()
-			continue
+			inFile, err = s.step()
+		default:
+			if s.steps++; s.steps > scanStepsMax {
+				s.next, s.done = s.key, false
+				return nil
+			}
+			inFile, err = s.hop()
 		}
-		if s.steps++; s.steps > scanStepsMax {
-			s.next, s.done = s.key, false
-			return nil
-		}
-		ok, err = s.hop()
 	}
 	return err
 }
 
-// take adds the present record to the page; full says that it has no room.
-func (s *scanner) take() (full bool, err error) {
-	r, err := openRecord(appendKey(nil, s.key), s.value)
-	if err != nil {
-		return false, &CorruptError{Path: s.store.path, What: "record of key " + s.key.String(), Err: err}
-	}
-	if !s.filter.Wants(s.key, r) {
+// take adds a record to the page, if it is of interest; full: the page ends here.
+func (s *scanner) take(k ids.Key, r state.Record) (full bool, err error) {
+	f := &s.cut.filter
+	if !f.Wants(k, r) {
+		s.next = k
 		s.steps++
-		s.next = s.key
-		return false, nil
+		s.done = s.steps <= scanStepsMax
+		return !s.done, nil
 	}
-	if len(s.out) == s.limit || s.steps > scanStepsMax {
+	if len(s.out) == s.cut.limit {
 		s.done = false
 		return true, nil
 	}
-	s.out, s.next = append(s.out, KeyRecord{Key: s.key, Record: r}), s.key
+	kr := KeyRecord{Key: k, Record: r}
+	if f.Ledgers {
+		if kr.Gaps, err = s.ledger(k); err != nil {
+			return false, err
+		}
+	}
+	s.out, s.next = append(s.out, kr), k
 	return false, nil
+}
+
+// ledger of a key: as memory has it, or else the file.
+func (s *scanner) ledger(k ids.Key) ([]state.Gap, error) {
+	if gaps, known := s.cut.ledger(k); known {
+		return gaps, nil
+	}
+	b, err := s.ledgers.to(k)
+	if b == nil || err != nil {
+		return nil, err
+	}
+	gaps, err := openGaps(s.ledgers.raw, b)
+	if err != nil {
+		err = &CorruptError{Path: s.cut.store.path, What: "gap ledger of key " + k.String(), Err: err}
+	}
+	return gaps, err
 }
 
 // hop goes to the next key that may be of interest.
 func (s *scanner) hop() (bool, error) {
-	if s.filter.Of == nil || len(s.filter.Of) > hopSections {
+	f := &s.cut.filter
+	if f.Of == nil || len(f.Of) > hopSections {
 		return s.step()
 	}
 	target, more := s.target()
@@ -152,8 +188,9 @@ func (s *scanner) hop() (bool, error) {
 
 // target is the first possible key of interest after the present one.
 func (s *scanner) target() (target ids.Key, more bool) {
-	for sec := range s.filter.Of {
-		k, ok := nextOfSection(s.key, sec, s.filter.Sections)
+	f := &s.cut.filter
+	for sec := range f.Of {
+		k, ok := nextOfSection(s.key, sec, f.Sections)
 		if ok && (!more || k.Compare(target) < 0) {
 			target, more = k, true
 		}
@@ -177,70 +214,10 @@ func (s *scanner) at(key, b []byte) (bool, error) {
 	}
 	k, err := decodeKey(key)
 	if err != nil {
-		return false, &CorruptError{Path: s.store.path, What: "key", Err: err}
+		return false, &CorruptError{Path: s.cut.store.path, What: "key", Err: err}
 	}
-	s.key, s.value = k, b
+	s.key, s.raw, s.value = k, key, b
 	return true, nil
-}
-
-// mergeChanges: the changes win over the file; those past where the file's page
-// ended wait for the next call.
-func mergeChanges(f *Filter, sc *scanner, changed map[ids.Key]change) ([]KeyRecord, ids.Key, bool) {
-	if len(changed) == 0 {
-		return sc.out, sc.next, sc.done
-	}
-	all := make(map[ids.Key]state.Record, len(sc.out))
-	for _, kr := range sc.out {
-		all[kr.Key] = kr.Record
-	}
-	for k, c := range changed {
-		delete(all, k)
-		if r := c.record; !c.deleted && f.Wants(k, r) && (sc.done || k.Compare(sc.next) <= 0) {
-			all[k] = r
-		}
-	}
-	out := make([]KeyRecord, 0, len(all))
-	for _, k := range slices.SortedFunc(maps.Keys(all), ids.Key.Compare) {
-		out = append(out, KeyRecord{Key: k, Record: all[k]})
-	}
-	if len(out) > sc.limit {
-		return out[:sc.limit], out[sc.limit-1].Key, false
-	}
-	return out, sc.next, sc.done
-}
-
-// change is what happened to a record since the file was written.
-type change struct {
-	record  state.Record
-	deleted bool
-}
-
-// changes are the records after a key, of interest by their key, that are not in
-// the file yet. Those that do not match count too: they hide what the file has.
-func (s *Store) changes(f *Filter, after ids.Key) map[ids.Key]change {
-	changed := map[ids.Key]change{}
-	note := func(k ids.Key, c change) {
-		if _, newer := changed[k]; !newer && f.covers(k) && (after == (ids.Key{}) || k.Compare(after) > 0) {
-			changed[k] = c
-		}
-	}
-	add := func(g *generation) {
-		for k, r := range g.records {
-			note(k, change{record: r})
-		}
-		for k := range g.deleted {
-			note(k, change{deleted: true})
-		}
-	}
-	s.mu.RLock()
-	add(s.active)
-	frozen := slices.Clone(s.frozen)
-	s.mu.RUnlock()
-	// They never change, so applying does not have to wait for this.
-	for _, g := range slices.Backward(frozen) {
-		add(g)
-	}
-	return changed
 }
 
 // nextOfSection is the first possible key of a section after k, which is of another one.

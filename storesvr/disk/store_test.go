@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -56,6 +57,42 @@ func uid(n uint64) ids.Key { return ids.Key{Space: 1, Hi: n} }
 
 func rec(n ids.Seq) state.Record { return state.Record{Floor: n, Bound: n + 10, Epoch: 1} }
 
+// recordsOf are the wanted keys in order, with their ledgers.
+func recordsOf(m *state.MapKeys, wants func(ids.Key) bool) (out []KeyRecord) {
+	m.Each(func(k ids.Key, r state.Record) bool {
+		if wants(k) {
+			out = append(out, KeyRecord{Key: k, Record: r, Gaps: m.Gaps(k)})
+		}
+		return true
+	})
+	return out
+}
+
+// churn changes some keys and flushes at times.
+func churn(rt *rapid.T, s *Store, want *state.MapKeys, index *uint64) {
+	for range rapid.IntRange(0, 4).Draw(rt, "churn") {
+		k := uid(rapid.Uint64Range(0, 5000).Draw(rt, "churned"))
+		*index++
+		if rapid.Bool().Draw(rt, "delete") {
+			s.Delete(k)
+			want.Delete(k)
+		} else {
+			g := []state.Gap{{From: 1, To: ids.Seq(*index), Cause: state.CauseAdvance}}
+			r := rec(ids.Seq(*index))
+			s.PutGaps(k, g)
+			s.Put(k, r)
+			want.PutGaps(k, g)
+			want.Put(k, r)
+		}
+		s.Commit(*index, testMeta())
+	}
+	if rapid.Bool().Draw(rt, "flush") {
+		if err := s.Flush(rt.Context(), *index, testMeta()); err != nil {
+			rt.Fatal(err)
+		}
+	}
+}
+
 func TestReadsSeeTheNewestChangeInMemoryOrOnDisk(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		dir, err := os.MkdirTemp("", "disk")
@@ -65,7 +102,7 @@ func TestReadsSeeTheNewestChangeInMemoryOrOnDisk(t *testing.T) {
 		defer os.RemoveAll(dir)
 		o := Options{FlushKeys: rapid.IntRange(1, 20).Draw(rt, "flush")}
 		s := openTest(t, dir, o)
-		defer func() { s.Close() }()
+		rt.Cleanup(func() { s.Close() })
 		want := state.NewMapKeys()
 		// What the file holds at the least: the state at the last Flush.
 		index := uint64(0)
@@ -93,37 +130,55 @@ func TestReadsSeeTheNewestChangeInMemoryOrOnDisk(t *testing.T) {
 				after, done := ids.Key{}, false
 				for !done {
 					var page []KeyRecord
-					page, after, done = s.Scan(Filter{Sections: testSections, Of: map[ids.Section]bool{sec: true}}, after, rapid.IntRange(1, 7).Draw(rt, "limit"))
+					page, after, done = s.Cut(Filter{Sections: testSections, Of: map[ids.Section]bool{sec: true}}, after, rapid.IntRange(1, 7).Draw(rt, "limit")).Read()
 					got = append(got, page...)
 				}
 				var exp []KeyRecord
 				want.Each(func(k ids.Key, r state.Record) bool {
 					if k.Section(testSections) == sec {
-						exp = append(exp, KeyRecord{k, r})
+						exp = append(exp, KeyRecord{Key: k, Record: r})
 					}
 					return true
 				})
-				if !slices.Equal(got, exp) {
+				if !reflect.DeepEqual(got, exp) {
 					rt.Fatalf("scan of section %d: got %v, want %v", sec, got, exp)
 				}
 			case 3:
 				lo := rapid.Uint64Range(0, 5000).Draw(rt, "lo")
 				r := sets.Range{Space: 1, Lo: ids.Position(lo), Last: ids.Position(lo + rapid.Uint64Range(0, 3000).Draw(rt, "length"))}
-				var got []KeyRecord
+				limit := rapid.IntRange(1, 7).Draw(rt, "limit")
 				for after, done := (ids.Key{}), false; !done; {
+					cut := s.Cut(Filter{Within: &r, Ledgers: true}, after, limit)
+					// What happens between the cut and its reading is not in it.
+					before := want.Clone()
+					rt.Cleanup(cut.Close)
+					churn(rt, s, want, &index)
 					var page []KeyRecord
-					page, after, done = s.Scan(Filter{Within: &r}, after, rapid.IntRange(1, 7).Draw(rt, "limit"))
-					got = append(got, page...)
-				}
-				var exp []KeyRecord
-				want.Each(func(k ids.Key, rec state.Record) bool {
-					if r.Contains(k.Space, k.Position()) {
-						exp = append(exp, KeyRecord{k, rec})
+					from := after
+					page, after, done = cut.Read()
+					if len(page) > limit {
+						rt.Fatalf("a page of %d has %d records", limit, len(page))
 					}
-					return true
-				})
-				if !slices.Equal(got, exp) {
-					rt.Fatalf("scan of %v: got %v, want %v", r, got, exp)
+					exp := recordsOf(before, func(k ids.Key) bool {
+						return r.Contains(k.Space, k.Position()) && (from == ids.Key{} || k.Compare(from) > 0) && (done || k.Compare(after) <= 0)
+					})
+					if !reflect.DeepEqual(page, exp) {
+						rt.Fatalf("page of %v after %v: got %v, want %v", r, from, page, exp)
+					}
+				}
+			case 5:
+				keys := make([]ids.Key, 0, 60)
+				for k := rapid.Uint64Range(0, 100).Draw(rt, "first"); k <= 5000; k += rapid.Uint64Range(1, 200).Draw(rt, "stride") {
+					keys = append(keys, uid(k))
+				}
+				want.Each(func(k ids.Key, _ state.Record) bool { keys = append(keys, k); return true })
+				slices.SortFunc(keys, ids.Key.Compare)
+				keys = slices.Compact(keys)
+				for i, got := range s.Find(keys) {
+					r, known := want.Get(keys[i])
+					if exp := (state.Found{Record: r, Known: known, HasGaps: len(want.Gaps(keys[i])) > 0}); got != exp {
+						rt.Fatalf("key %v: found %+v, want %+v", keys[i], got, exp)
+					}
 				}
 			case 4:
 				want.Each(func(old ids.Key, _ state.Record) bool {
@@ -437,7 +492,7 @@ func TestScanFindsHashedNamesToo(t *testing.T) {
 		n, after, done := 0, ids.Key{}, false
 		for !done {
 			var page []KeyRecord
-			page, after, done = s.Scan(Filter{Sections: testSections, Of: map[ids.Section]bool{sec: true}}, after, 64)
+			page, after, done = s.Cut(Filter{Sections: testSections, Of: map[ids.Section]bool{sec: true}}, after, 64).Read()
 			n += len(page)
 		}
 		if n != want[sec] {
@@ -451,7 +506,7 @@ func TestScanFindsHashedNamesToo(t *testing.T) {
 	f := Filter{Sections: testSections, Of: all, Match: func(_ ids.Section, r state.Record) bool { return r.Epoch == 1 }}
 	for after, done := (ids.Key{}), false; !done; {
 		var page []KeyRecord
-		page, after, done = s.Scan(f, after, 100)
+		page, after, done = s.Cut(f, after, 100).Read()
 		matched += len(page)
 	}
 	if matched != total {

@@ -1,6 +1,8 @@
 package state
 
 import (
+	"slices"
+
 	"github.com/seqsvr/seqsvr/internal/ids"
 	"github.com/seqsvr/seqsvr/sets"
 )
@@ -48,13 +50,41 @@ func (s *State) importRecords(c Import) Refusal {
 	if in != nil {
 		next = *in
 	}
-	for i := range c.Records {
-		if s.join(&c.Records[i]) {
-			next.Keys++
-		}
-	}
+	next.Keys += s.joinAll(c.Records)
 	s.Meta.In[c.Move] = &next
 	return OK
+}
+
+// joinAll answers how many records changed something.
+func (s *State) joinAll(records []KeyedRecord) (changed uint64) {
+	finder, ok := s.Keys.(Finder)
+	if ok && slices.IsSortedFunc(records, func(a, b KeyedRecord) int { return a.Key.Compare(b.Key) }) {
+		keys := make([]ids.Key, len(records))
+		for i := range records {
+			keys[i] = records[i].Key
+		}
+		for i, old := range finder.Find(keys) {
+			if i > 0 && keys[i] == keys[i-1] {
+				old = s.find(keys[i]) // the one before has changed it
+			}
+			if s.join(&records[i], old) {
+				changed++
+			}
+		}
+		return changed
+	}
+	for i := range records {
+		if s.join(&records[i], s.find(records[i].Key)) {
+			changed++
+		}
+	}
+	return changed
+}
+
+func (s *State) find(k ids.Key) (f Found) {
+	f.Record, f.Known = s.Keys.Get(k)
+	f.HasGaps = len(s.Keys.Gaps(k)) > 0
+	return f
 }
 
 func (s *State) overlapsIn(r sets.Range) bool {
@@ -85,10 +115,9 @@ func (s *State) inSpaces(r sets.Range) bool {
 }
 
 // join keeps the newer record of a key; it answers whether anything changed.
-func (s *State) join(kr *KeyedRecord) bool {
-	old, known := s.Keys.Get(kr.Key)
-	next := kr.record()
-	if known && old.Floor >= next.Floor && !s.Bugs.OverwriteFloors {
+func (s *State) join(kr *KeyedRecord, here Found) bool {
+	old, next := here.Record, kr.record()
+	if here.Known && old.Floor >= next.Floor && !s.Bugs.OverwriteFloors {
 		// What is left here has the same numbers behind it, or an older copy came late.
 		if s.Bugs.KeepLeftovers {
 			return false
@@ -102,7 +131,7 @@ func (s *State) join(kr *KeyedRecord) bool {
 	}
 	if len(kr.Gaps) > 0 {
 		s.Keys.PutGaps(kr.Key, kr.Gaps)
-	} else if len(s.Keys.Gaps(kr.Key)) > 0 {
+	} else if here.HasGaps {
 		s.Keys.Delete(kr.Key)
 	}
 	s.Keys.Put(kr.Key, next)

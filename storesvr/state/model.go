@@ -65,6 +65,20 @@ type Keys interface {
 	Delete(ids.Key)
 }
 
+// Found is what Finder answers of a key.
+type Found struct {
+	Record Record
+	Known  bool
+	// HasGaps: its ledger is not empty.
+	HasGaps bool
+}
+
+// Finder is implemented by Keys that find many keys, in ascending order, sooner than
+// one by one. It answers as many.
+type Finder interface {
+	Find([]ids.Key) []Found
+}
+
 // SectionState is the placement of one section.
 type SectionState struct {
 	// Owner is the session that may serve the section; 0 for none.

@@ -24,7 +24,8 @@ type KeyedRecord struct {
 // and once every owner has vacated the range it is the truth.
 //
 // Of a key that this Set does not own it is the record as it is: only if that
-// came with an import, whole, does it compare equal with the owner's.
+// came with an import, whole, does it compare equal with the owner's. Of st it
+// looks at the meta state alone.
 func Effective(st *State, k ids.Key, rec Record, gaps []Gap) KeyedRecord {
 	kr := KeyedRecord{Key: k, Floor: rec.Floor, Bound: rec.Bound, Epoch: rec.Epoch, Gaps: gaps}
 	if !st.Owns(k) {
