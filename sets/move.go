@@ -2,6 +2,7 @@ package sets
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/seqsvr/seqsvr/internal/ids"
 )
@@ -62,6 +63,17 @@ const (
 	MoveRangesMax = 256
 	// ReasonBytesMax is the longest reason kept; longer ones are cut.
 	ReasonBytesMax = 512
+)
+
+// Bounds and defaults of a part, for whoever configures or checks them: more keys make
+// a freeze longer, fewer make a move all overhead.
+const (
+	PartKeysMin     = 1
+	PartKeysMax     = 1 << 17
+	PartKeysDefault = 32 << 10
+	// A part that is frozen for longer, and not sealed, thaws by itself.
+	FreezeTimeoutMin     = 50 * time.Millisecond
+	FreezeTimeoutDefault = 3 * time.Second
 )
 
 // Move takes ranges from one Set to another, part by part, in the order of the ranges.

@@ -12,6 +12,7 @@ import (
 	"github.com/seqsvr/seqsvr/internal/ids"
 	"github.com/seqsvr/seqsvr/internal/lease"
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
+	"github.com/seqsvr/seqsvr/sets"
 	"github.com/seqsvr/seqsvr/storesvr/disk"
 	"github.com/seqsvr/seqsvr/storesvr/placement"
 	"github.com/seqsvr/seqsvr/storesvr/state"
@@ -25,15 +26,6 @@ const (
 	DefaultSnapshotThreshold = 8192
 	DefaultTrailingLogs      = 8192
 	DefaultSnapshotInterval  = 20 * time.Second
-	DefaultFreezeTimeout     = 3 * time.Second
-	DefaultPartKeys          = 8192
-)
-
-// Bounds of a part: more keys make a freeze longer, fewer make a move all overhead.
-const (
-	PartKeysMin      = 1
-	PartKeysMax      = 1 << 17
-	FreezeTimeoutMin = 50 * time.Millisecond
 )
 
 // Config of a Node.
@@ -58,7 +50,8 @@ type Config struct {
 	Directory []string
 	// FreezeTimeout: a range that leaves for another Set and is not sealed by then is served again.
 	FreezeTimeout time.Duration
-	// PartKeys is about how many keys of a move are frozen at a time.
+	// PartKeys is about how many keys of a move are frozen at a time at most. Of a range
+	// that is in use, parts have fewer, so that they are not frozen for long.
 	PartKeys int
 	// Sections and Spaces that a first leader founds the Set with.
 	Sections uint32
@@ -165,10 +158,10 @@ func (c Config) withDefaults() Config {
 		c.SnapshotInterval = DefaultSnapshotInterval
 	}
 	if c.FreezeTimeout == 0 {
-		c.FreezeTimeout = DefaultFreezeTimeout
+		c.FreezeTimeout = sets.FreezeTimeoutDefault
 	}
 	if c.PartKeys == 0 {
-		c.PartKeys = DefaultPartKeys
+		c.PartKeys = sets.PartKeysDefault
 	}
 	if c.Clock == nil {
 		c.Clock = clock.Boottime()
@@ -237,11 +230,11 @@ func (c *Config) validate() error {
 }
 
 func (c *Config) validateSets() error {
-	if c.FreezeTimeout < FreezeTimeoutMin {
-		return &ConfigError{Key: "freeze_timeout", Reason: fmt.Sprintf("%v is below the least of %v", c.FreezeTimeout, FreezeTimeoutMin)}
+	if c.FreezeTimeout < sets.FreezeTimeoutMin {
+		return &ConfigError{Key: "freeze_timeout", Reason: fmt.Sprintf("%v is below the least of %v", c.FreezeTimeout, sets.FreezeTimeoutMin)}
 	}
-	if c.PartKeys < PartKeysMin || c.PartKeys > PartKeysMax {
-		return &ConfigError{Key: "part_keys", Reason: fmt.Sprintf("%d is outside [%d, %d]", c.PartKeys, PartKeysMin, PartKeysMax)}
+	if c.PartKeys < sets.PartKeysMin || c.PartKeys > sets.PartKeysMax {
+		return &ConfigError{Key: "part_keys", Reason: fmt.Sprintf("%d is outside [%d, %d]", c.PartKeys, sets.PartKeysMin, sets.PartKeysMax)}
 	}
 	if len(c.Directory) > 0 && c.DialSets == nil {
 		return &ConfigError{Key: "directory", Reason: "this node cannot call other Sets"}

@@ -98,8 +98,12 @@ type mover struct {
 	from, to string
 	prog     *progress
 
-	// cur is the copy of the part at hand, next what has been read ahead for the one after.
+	// cur is the copy of the part at hand, next that of the one after, which ahead has brought.
 	cur, next *slice
+	ahead     *ahead
+	size      partSize
+	// frozen is on while the part at hand is frozen.
+	frozen rest
 	// frozenAt is when the part at hand was frozen; zero if it was not by this mover.
 	frozenAt time.Time
 	// took is how long the last activation took: it is part of a freeze, and known
@@ -113,6 +117,8 @@ func (v *mover) run() {
 	counted := make(chan struct{})
 	go func() { defer close(counted); v.count(ctx) }()
 	defer func() { cancel(); <-counted }()
+	v.size.begin(v.n.cfg.PartKeys)
+	defer func() { v.ahead.stop() }()
 	wait := moverPause
 	for v.l.ctx.Err() == nil {
 		m, ok := v.move()
@@ -194,16 +200,12 @@ func (v *mover) step(m *sets.Move) (retry bool, err error) {
 	return false, nil
 }
 
-// open begins the next part: about PartKeys keys, and no position is split.
+// open begins the next part. No position is split.
 func (v *mover) open(m *sets.Move) error {
 	v.prog.state("copying")
-	left := m.Left()[0]
-	s := v.next
-	if v.next = nil; s == nil || s.r.Space != left.Space || s.r.Lo != left.Lo || !left.Covers(s.r) {
-		var err error
-		if s, err = v.copySlice(v.l.ctx, left); err != nil {
-			return err
-		}
+	s, err := v.nextSlice(m.Left()[0])
+	if err != nil {
+		return err
 	}
 	s.part = m.Part + 1
 	v.cur = s
@@ -212,22 +214,23 @@ func (v *mover) open(m *sets.Move) error {
 
 // carry takes an open part from wherever it stands to the commit.
 func (v *mover) carry(m *sets.Move) error {
-	s := v.cur
-	if s == nil || s.part != m.Part || s.r != m.PartRange {
-		// Another leader opened it.
-		var err error
-		if s, err = v.copyRange(v.l.ctx, m.PartRange); err != nil {
-			return err
-		}
-		s.part = m.Part
-		v.cur = s
+	s, err := v.copyOf(m)
+	if err != nil {
+		return err
 	}
 	v.prog.state("copying")
-	if err := v.importAll(s, s.records, true); err != nil {
+	missing := s.records
+	if s.there {
+		missing = nil
+	}
+	if err := v.importAll(s, missing, true); err != nil {
 		return v.orAbort(s, err)
 	}
-	stop := v.readAhead(m, s)
-	defer stop()
+	s.there = true
+	if rest := restOf(m); v.ahead == nil && len(rest) > 0 {
+		v.ahead = v.beginAhead(rest)
+	}
+	v.frozen.begin()
 	v.prog.state("frozen")
 	if v.frozenAt.IsZero() {
 		v.frozenAt = time.Now()
@@ -235,12 +238,14 @@ func (v *mover) carry(m *sets.Move) error {
 	if err := v.command(v.from, state.Freeze{Move: v.id, Part: s.part, Range: s.r, To: v.to}); err != nil {
 		return v.orAbort(s, err)
 	}
+	began := time.Now()
 	if err := v.awaitVacated(s); err != nil {
 		return v.orAbort(s, err)
 	}
 	if err := v.equal(s); err != nil {
 		return v.orAbort(s, err)
 	}
+	v.size.note(len(s.records), time.Since(began))
 	if !v.n.cfg.Bugs.SkipSeal {
 		if err := v.command(v.from, state.Seal{Move: v.id, Part: s.part}); err != nil {
 			return v.orAbort(s, err)
@@ -273,8 +278,16 @@ func (v *mover) finish(m *sets.Move) error {
 	}
 	v.n.counts.parts.Add(1)
 	v.frozenAt, v.cur = time.Time{}, nil
+	v.frozen.end()
 	v.prog.moved()
-	return v.direct(state.EndPart{Move: v.id, Part: m.Part, NowMS: time.Now().UnixMilli()})
+	end := state.EndPart{Move: v.id, Part: m.Part, NowMS: time.Now().UnixMilli()}
+	if v.next == nil {
+		v.next = v.ahead.ready()
+	}
+	if rest := restOf(m); v.next != nil && len(rest) > 0 && v.next.begins(rest[0]) {
+		end.Next = v.next.r
+	}
+	return v.direct(end)
 }
 
 // undo tells both sides that the part was aborted.
@@ -282,7 +295,9 @@ func (v *mover) undo(m *sets.Move) error {
 	if m.State == sets.MoveAborting {
 		v.prog.state("aborting")
 	}
-	v.frozenAt, v.cur, v.next = time.Time{}, nil, nil
+	v.frozenAt, v.cur = time.Time{}, nil
+	v.frozen.end()
+	v.endAhead()
 	err := both(
 		func() error { return v.command(v.from, state.Thaw{Move: v.id, Part: m.Part, Forced: true}) },
 		func() error { return v.command(v.to, state.Discard{Move: v.id, Part: m.Part}) },
@@ -302,36 +317,6 @@ func both(a, b func() error) error {
 		err = other
 	}
 	return err
-}
-
-// readAhead reads the records of the part after this one, while this one is
-// frozen and mostly waits. It is over when stop returns.
-func (v *mover) readAhead(m *sets.Move, s *slice) (stop func()) {
-	left := m.Left()[0]
-	switch {
-	case s.r.Last < left.Last:
-		left.Lo = s.r.Last + 1
-	case m.At+1 < len(m.Ranges):
-		left = m.Ranges[m.At+1]
-	default:
-		return func() {}
-	}
-	if v.next != nil {
-		return func() {}
-	}
-	ctx, cancel := context.WithCancel(v.l.ctx)
-	c := make(chan *slice, 1)
-	go func() {
-		next, err := v.copySlice(ctx, left)
-		if err != nil {
-			next = nil // it is read when its turn has come
-		}
-		c <- next
-	}()
-	return func() {
-		v.next = <-c
-		cancel()
-	}
 }
 
 // refusedError is a command that a Set refused.
@@ -359,8 +344,12 @@ func (v *mover) at(step string) {
 
 // command commits a command in a Set.
 func (v *mover) command(set string, c state.Command) error {
+	return v.commandIn(v.l.ctx, set, c)
+}
+
+func (v *mover) commandIn(ctx context.Context, set string, c state.Command) error {
 	v.at(commandText(c))
-	rep, err := v.n.commandSet(v.l.ctx, set, c)
+	rep, err := v.n.commandSet(ctx, set, c)
 	if err == nil && rep.Refusal != state.OK {
 		err = &refusedError{set, commandText(c), rep.Refusal, rep.Detail}
 	}

@@ -26,6 +26,8 @@ type slice struct {
 	part    sets.Part
 	r       sets.Range
 	records []state.KeyedRecord
+	// there: the target has them already.
+	there bool
 	// checksum is of the records as they were when the range was frozen.
 	checksum uint64
 }
@@ -46,9 +48,12 @@ func (e *DifferError) Error() string {
 // range there.
 func (v *mover) copySlice(ctx context.Context, left sets.Range) (*slice, error) {
 	s := &slice{r: left}
-	limit := v.n.cfg.PartKeys
+	limit := int(v.size.keys.Load())
 	after := ids.Key{}
 	for {
+		if err := v.frozen.wait(ctx); err != nil {
+			return nil, err
+		}
 		page, last, done, _, err := v.export(ctx, v.from, left, after, limit-len(s.records), false)
 		if err != nil {
 			return nil, err
@@ -125,37 +130,40 @@ func rangePB(r sets.Range) *seqpb.Range {
 	return &seqpb.Range{Space: uint32(r.Space), Lo: uint64(r.Lo), Last: uint64(r.Last)}
 }
 
-// importAll brings records to the target, a few commands at a time. With open it
-// sends at least one, which opens the part there.
+// importAll brings records to the target. With open it sends at least one command,
+// which opens the part there.
 func (v *mover) importAll(s *slice, records []state.KeyedRecord, open bool) error {
-	var chunks [][]state.KeyedRecord
-	for len(records) > 0 {
+	send := func(chunk []state.KeyedRecord) error {
+		return v.command(v.to, state.Import{Move: v.id, Part: s.part, Range: s.r, From: v.from, Records: chunk})
+	}
+	if open && len(records) == 0 {
+		return send(nil)
+	}
+	return sendChunks(records, send)
+}
+
+// sendChunks sends records in commands of a size that is allowed, a few at a time.
+func sendChunks(records []state.KeyedRecord, send func([]state.KeyedRecord) error) (failed error) {
+	errs, flying := make(chan error, importsMax), 0
+	for flying > 0 || len(records) > 0 && failed == nil {
+		if flying == importsMax || len(records) == 0 || failed != nil {
+			if err := <-errs; failed == nil {
+				failed = err
+			}
+			flying--
+			continue
+		}
 		n, bytes := 0, 0
 		for n < len(records) && n < state.ImportMax && bytes < exportBytesMax {
 			bytes += exportBytes(&records[n])
 			n++
 		}
-		chunks = append(chunks, records[:n])
+		chunk := records[:n]
 		records = records[n:]
+		flying++
+		go func() { errs <- send(chunk) }()
 	}
-	if open && len(chunks) == 0 {
-		chunks = append(chunks, nil)
-	}
-	free, errs := make(chan struct{}, importsMax), make(chan error, len(chunks))
-	for _, c := range chunks {
-		free <- struct{}{}
-		go func() {
-			defer func() { <-free }()
-			errs <- v.command(v.to, state.Import{Move: v.id, Part: s.part, Range: s.r, From: v.from, Records: c})
-		}()
-	}
-	var first error
-	for range chunks {
-		if err := <-errs; first == nil {
-			first = err
-		}
-	}
-	return first
+	return failed
 }
 
 // awaitVacated waits until no session holds anything of the frozen range.
@@ -189,8 +197,12 @@ func (v *mover) equal(s *slice) error {
 	if err != nil {
 		return err
 	}
-	if source != target {
-		if err := v.importAll(s, changedRecords(s.records, now), false); err != nil {
+	// What changed is enough, unless records that were brought ahead were swept meanwhile.
+	for _, missing := range [][]state.KeyedRecord{changedRecords(s.records, now), now} {
+		if source == target {
+			break
+		}
+		if err := v.importAll(s, missing, false); err != nil {
 			return err
 		}
 		if _, target, err = v.readAll(v.l.ctx, v.to, s.r, true); err != nil {

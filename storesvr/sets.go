@@ -120,10 +120,20 @@ func (n *Node) Command(ctx context.Context, q *seqpb.SetCommandRequest) (*seqpb.
 	if err != nil {
 		return nil, err
 	}
-	if im, ok := c.(state.Import); ok && rep.Refusal == state.OK {
-		n.counts.imported.Add(uint64(len(im.Records)))
+	if rep.Refusal == state.OK {
+		n.counts.imported.Add(uint64(recordsIn(c)))
 	}
 	return &seqpb.SetCommandReply{Outcome: state.EncodeReply(nil, rep)}, nil
+}
+
+func recordsIn(c state.Command) int {
+	switch c := c.(type) {
+	case state.Import:
+		return len(c.Records)
+	case state.Preload:
+		return len(c.Records)
+	}
+	return 0
 }
 
 // readCommand takes the commands of parts, and word of where a Set's stores are.
@@ -136,7 +146,7 @@ func (n *Node) readCommand(b []byte) (state.Command, *seqpb.Refusal) {
 		return nil, invalid("%v", err)
 	}
 	switch c.(type) {
-	case state.Freeze, state.Thaw, state.Seal, state.Drop, state.Import, state.Activate, state.Discard, state.EndMove:
+	case state.Freeze, state.Thaw, state.Seal, state.Drop, state.Import, state.Preload, state.Activate, state.Discard, state.EndMove:
 		return c, nil
 	case state.UpdateSet:
 		return c, nil

@@ -9,6 +9,7 @@ import (
 
 	"github.com/seqsvr/seqsvr/internal/ids"
 	"github.com/seqsvr/seqsvr/internal/lease"
+	"github.com/seqsvr/seqsvr/sets"
 )
 
 // StoreSvr is the configuration of a storesvr.
@@ -62,8 +63,8 @@ func (c *StoreSvr) Declare(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&c.Peers, "peers", nil, "first members of the Set, this node among them, each ID=RAFT_ADDR/RPC_ADDR[/HTTP_ADDR]")
 	fs.BoolVar(&c.Bootstrap, "bootstrap", false, "found the Set with these peers, if the directory is empty; the same on each of them")
 	fs.StringSliceVar(&c.Directory, "directory", nil, "RPC addresses of the StoreSvrs of the Set that has the directory; empty if this Set is to have it")
-	fs.DurationVar(&c.FreezeTimeout, "freeze-timeout", 3*time.Second, "how long a range may be frozen for a move to another Set before it is served here again")
-	fs.IntVar(&c.PartKeys, "part-keys", 8192, "about how many keys of a move to another Set are frozen at a time")
+	fs.DurationVar(&c.FreezeTimeout, "freeze-timeout", sets.FreezeTimeoutDefault, "how long a range may be frozen for a move to another Set before it is served here again")
+	fs.IntVar(&c.PartKeys, "part-keys", sets.PartKeysDefault, "about how many keys of a move to another Set are frozen at a time at most")
 	fs.Uint32Var(&c.Sections, "sections", 1024, "sections to found the Set with")
 	fs.StringSliceVar(&c.Spaces, "spaces", spaceTexts(ids.DefaultSpaces()), "spaces to found the cluster with, each NAME:uid[:MAX_UID] or NAME:name")
 	fs.DurationVar(&c.LeaseTTL, "lease-ttl", 2*time.Second, "how long an AllocSvr may serve without hearing from the leader")
@@ -100,9 +101,9 @@ func (c *StoreSvr) Check(k *Keys) error {
 	}
 	add(c.checkTimes(k)...)
 	add(atLeast(k, "stop-timeout", c.StopTimeout, 100*time.Millisecond)...)
-	add(atLeast(k, "freeze-timeout", c.FreezeTimeout, 50*time.Millisecond)...)
-	if c.PartKeys < 1 || c.PartKeys > 1<<17 {
-		add(k.Problem("part-keys", "%d is outside [1, %d]", c.PartKeys, 1<<17))
+	add(atLeast(k, "freeze-timeout", c.FreezeTimeout, sets.FreezeTimeoutMin)...)
+	if c.PartKeys < sets.PartKeysMin || c.PartKeys > sets.PartKeysMax {
+		add(k.Problem("part-keys", "%d is outside [%d, %d]", c.PartKeys, sets.PartKeysMin, sets.PartKeysMax))
 	}
 	add(c.checkDirectory(k)...)
 	if c.Sections < 1 || c.Sections > 65536 {

@@ -1,6 +1,8 @@
 package disk
 
 import (
+	"slices"
+
 	"go.etcd.io/bbolt"
 
 	"github.com/seqsvr/seqsvr/internal/ids"
@@ -61,6 +63,8 @@ const (
 	hopAfter = 8
 	// hopSections: with more sections of interest than this there is nothing to hop over.
 	hopSections = 16
+	// pageGrows is with how many records a page gets the room for all that it may have.
+	pageGrows = 256
 )
 
 // scanner walks over the file and the changes of a Cut side by side, in key order.
@@ -146,6 +150,9 @@ func (s *scanner) take(k ids.Key, r state.Record) (full bool, err error) {
 		if kr.Gaps, err = s.ledger(k); err != nil {
 			return false, err
 		}
+	}
+	if n := len(s.out); n == pageGrows {
+		s.out = slices.Grow(s.out, s.cut.limit-n) // a full page is the rule
 	}
 	s.out, s.next = append(s.out, kr), k
 	return false, nil

@@ -71,6 +71,8 @@ func (s *State) move(index uint64, c Command) Refusal {
 		return s.drop(index, c)
 	case Import:
 		return s.importRecords(c)
+	case Preload:
+		return s.preload(&c)
 	case Activate:
 		return s.activate(index, c)
 	case Discard:

@@ -24,6 +24,8 @@ type Bugs struct {
 	SealWhileWaiting bool
 	// ImportStalePart joins records of an earlier part, or after the activation.
 	ImportStalePart bool
+	// PreloadIntoOwn joins records that come ahead of their part also into what is served.
+	PreloadIntoOwn bool
 	// ActivateBeforeCommit believes who says so that a part is committed.
 	ActivateBeforeCommit bool
 	// OverwriteFloors joins records by taking whichever comes last.

@@ -31,6 +31,9 @@ const (
 	tagAbortPart  = 30
 	tagEndPart    = 31
 	tagAbortMove  = 32
+	tagPreload    = 33
+	// tagEndPartNext is EndPart with a Next.
+	tagEndPartNext = 34
 )
 
 const rangeBytesMin = 3
@@ -51,6 +54,9 @@ func putSetCommand(dst []byte, c Command) []byte {
 	case Import:
 		dst = sets.AppendRange(putPart(append(dst, tagImport), c.Move, c.Part), c.Range)
 		return putKeyedRecords(putText(dst, c.From), c.Records)
+	case Preload:
+		dst = putText(sets.AppendRange(putUvarint(append(dst, tagPreload), c.Move), c.Range), c.From)
+		return putKeyedRecords(dst, c.Records)
 	case Activate:
 		return putPublished(putPart(append(dst, tagActivate), c.Move, c.Part), &c.Published)
 	case Discard:
@@ -76,6 +82,9 @@ func putSetCommand(dst []byte, c Command) []byte {
 	case AbortPart:
 		return putText(putPart(append(dst, tagAbortPart), c.Move, c.Part), c.Reason)
 	case EndPart:
+		if c.Next != (sets.Range{}) {
+			return sets.AppendRange(binary.AppendVarint(putPart(append(dst, tagEndPartNext), c.Move, c.Part), c.NowMS), c.Next)
+		}
 		return binary.AppendVarint(putPart(append(dst, tagEndPart), c.Move, c.Part), c.NowMS)
 	case AbortMove:
 		dst = putText(putUvarint(append(dst, tagAbortMove), c.Move), c.Reason)
@@ -98,6 +107,8 @@ func (r *reader) setCommand(tag byte) Command {
 		return Drop{Move: r.move(), Part: r.part(), Published: r.published()}
 	case tagImport:
 		return Import{Move: r.move(), Part: r.part(), Range: r.rangeOf(), From: r.text("source"), Records: r.keyedRecords()}
+	case tagPreload:
+		return Preload{Move: r.move(), Range: r.rangeOf(), From: r.text("source"), Records: r.keyedRecords()}
 	case tagActivate:
 		return Activate{Move: r.move(), Part: r.part(), Published: r.published()}
 	case tagDiscard:
@@ -132,6 +143,12 @@ func (r *reader) directoryCommand(tag byte) Command {
 		return AbortPart{Move: r.move(), Part: r.part(), Reason: r.text("reason")}
 	case tagEndPart:
 		return EndPart{Move: r.move(), Part: r.part(), NowMS: r.varint("now")}
+	case tagEndPartNext:
+		c := EndPart{Move: r.move(), Part: r.part(), NowMS: r.varint("now"), Next: r.rangeOf()}
+		if c.Next == (sets.Range{}) {
+			r.fail("next range: there is none")
+		}
+		return c
 	case tagAbortMove:
 		return AbortMove{Move: r.move(), Reason: r.text("reason"), NowMS: r.varint("now")}
 	default:

@@ -73,7 +73,9 @@ var (
 				return CommitPart{m, p, rapid.Uint64().Draw(t, "keys"), rapid.Uint64().Draw(t, "sum"), rapid.Uint32().Draw(t, "us")}
 			},
 			func() Command { return AbortPart{m, p, text} },
-			func() Command { return EndPart{m, p, genMS.Draw(t, "now")} },
+			func() Command { return EndPart{m, p, genMS.Draw(t, "now"), sets.Range{}} },
+			func() Command { return EndPart{m, p, genMS.Draw(t, "now"), r} },
+			func() Command { return Preload{m, r, text, someOf(t, genKeyed)} },
 			func() Command { return AbortMove{m, text, genMS.Draw(t, "now")} },
 		}
 		return all[rapid.IntRange(0, len(all)-1).Draw(t, "which")]()

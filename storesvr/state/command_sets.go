@@ -61,6 +61,15 @@ type (
 		From    string
 		Records []KeyedRecord
 	}
+	// Preload takes records of a range of the move ahead of their part, while one is
+	// under way. They are leftovers like any others until their part's import: nothing
+	// rests on them, and this Set may not own any of the range.
+	Preload struct {
+		Move    sets.MoveID
+		Range   sets.Range
+		From    string
+		Records []KeyedRecord
+	}
 	// Activate makes the range this Set's own. Published (or the map that is cached
 	// here) must say that it is: no other proof of the commit is taken.
 	Activate struct {
@@ -117,10 +126,13 @@ type (
 		Part   sets.Part
 		Reason string
 	}
+	// EndPart opens the next part in the same step if Next is given, unless the move
+	// does not go on there.
 	EndPart struct {
 		Move  sets.MoveID
 		Part  sets.Part
 		NowMS int64
+		Next  sets.Range
 	}
 	AbortMove struct {
 		Move   sets.MoveID
@@ -135,6 +147,7 @@ func (Thaw) command()       {}
 func (Seal) command()       {}
 func (Drop) command()       {}
 func (Import) command()     {}
+func (Preload) command()    {}
 func (Activate) command()   {}
 func (Discard) command()    {}
 func (EndMove) command()    {}

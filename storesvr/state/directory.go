@@ -27,7 +27,10 @@ func (s *State) direct(index uint64, c Command) Reply {
 	case AbortPart:
 		err = d.AbortPart(c.Move, c.Part, c.Reason)
 	case EndPart:
-		err = d.EndPart(c.Move, c.Part, c.NowMS)
+		if err = d.EndPart(c.Move, c.Part, c.NowMS); err == nil && c.Next != (sets.Range{}) {
+			// Refused when the move is being aborted, or goes on elsewhere: the driver sees that it is not open.
+			_ = d.OpenPart(c.Move, c.Part+1, c.Next)
+		}
 	case AbortMove:
 		err = d.AbortMove(c.Move, c.Reason, c.NowMS)
 	}

@@ -44,6 +44,9 @@
 //     what is left of it in others is no higher: they gave away all they knew, and settle
 //     leaves what is not theirs alone. Their epochs and bounds are void: a join rewrites
 //     them, and the comparison before the seal does not overlook one.
+//   - Preload brings records ahead of their part, so that the part has little left to
+//     import. They are leftovers: an owner's record is out of their reach, and what is not
+//     owned is compared with its owner's before the seal, whatever came into it.
 //
 // A Set that goes back to an older state than it has acted on is beyond this: a restored backup
 // is a new cluster, and its Sets must be restored so that no range has two owners.

@@ -37,7 +37,7 @@ func (s *State) importRecords(c Import) Refusal {
 	switch {
 	case refusal != OK:
 		return refusal
-	case !s.validImport(&c):
+	case !s.validImport(c.Range, c.From, c.Records):
 		return RefusedInvalid
 	case in != nil && in.Phase != InImporting && !s.Bugs.ImportStalePart:
 		return RefusedOldPart
@@ -52,6 +52,22 @@ func (s *State) importRecords(c Import) Refusal {
 	}
 	next.Keys += s.joinAll(c.Records)
 	s.Meta.In[c.Move] = &next
+	return OK
+}
+
+// preload joins records of a range that is not this Set's. It needs no fence but
+// that: whenever a copy arrives, its floor is no higher than the owner's, so it is
+// one more leftover; and a join of it changes no record of a part that compared equal.
+func (s *State) preload(c *Preload) Refusal {
+	switch {
+	case c.Move == 0 || !s.validImport(c.Range, c.From, c.Records):
+		return RefusedInvalid
+	case s.Meta.In[c.Move] == nil:
+		return RefusedOldPart
+	case sets.OverlapAny(s.Meta.Ranges, c.Range) && !s.Bugs.PreloadIntoOwn:
+		return RefusedRange
+	}
+	s.joinAll(c.Records)
 	return OK
 }
 
@@ -97,13 +113,13 @@ func (s *State) overlapsIn(r sets.Range) bool {
 }
 
 // validImport: the records are as Effective makes them, and all of the range.
-func (s *State) validImport(c *Import) bool {
-	if !validText(c.From) || c.From == s.Meta.Genesis.Set || len(c.Records) > ImportMax || !s.inSpaces(c.Range) {
+func (s *State) validImport(r sets.Range, from string, records []KeyedRecord) bool {
+	if !validText(from) || from == s.Meta.Genesis.Set || len(records) > ImportMax || !s.inSpaces(r) {
 		return false
 	}
-	for i := range c.Records {
-		kr := &c.Records[i]
-		if !s.validKey(kr.Key) || !c.Range.Contains(kr.Key.Space, kr.Key.Position()) || kr.check() != nil {
+	for i := range records {
+		kr := &records[i]
+		if !s.validKey(kr.Key) || !r.Contains(kr.Key.Space, kr.Key.Position()) || kr.check() != nil {
 			return false
 		}
 	}

@@ -407,6 +407,7 @@ func (w *moveWorld) drive() {
 		next := m.Left()[0]
 		next.Last = min(next.Last, next.Lo+ids.BlockSize-1)
 		w.apply("a", OpenPart{Move: m.ID, Part: m.Part + 1, Range: next})
+		w.preload(m)
 	case sets.PartOpen:
 		w.driveOpen(m)
 	case sets.PartCommitted:
@@ -414,7 +415,12 @@ func (w *moveWorld) drive() {
 		w.post(m.From, Drop{Move: m.ID, Part: m.Part, Published: d.Published})
 		in, out := w.sets[m.To].Meta.In[m.ID], w.sets[m.From].Meta.Out[m.ID]
 		if in.Phase == InActive && out.Phase == OutGone {
-			w.apply("a", EndPart{Move: m.ID, Part: m.Part})
+			end := EndPart{Move: m.ID, Part: m.Part}
+			if rest := after(m); len(rest) > 0 && w.intn(2) == 0 {
+				end.Next = rest[0]
+				end.Next.Last = min(end.Next.Last, end.Next.Lo+ids.BlockSize-1)
+			}
+			w.apply("a", end)
 			w.moved++
 		}
 	case sets.PartAborted:
@@ -432,6 +438,7 @@ func (w *moveWorld) driveOpen(m sets.Move) {
 	o, in := from.Meta.Out[m.ID], to.Meta.In[m.ID]
 	id, p, r := m.ID, m.Part, m.PartRange
 	atHand := o != nil && o.Part == p
+	w.preload(m)
 	switch {
 	case in == nil || in.Part != p || !atHand && w.intn(2) == 0:
 		w.post(m.To, Import{Move: id, Part: p, Range: r, From: m.From, Records: w.export(m.From, r)})
@@ -473,6 +480,32 @@ func (w *moveWorld) driveOpen(m sets.Move) {
 	}
 }
 
+// after is what is left of a move when the part at hand has moved.
+func after(m sets.Move) []sets.Range {
+	left := m.Left()
+	if left[0].Last == m.PartRange.Last {
+		return left[1:]
+	}
+	left[0].Lo = m.PartRange.Last + 1
+	return left
+}
+
+// preload sends records ahead of their part at times, and at times those of any
+// range that the move has.
+func (w *moveWorld) preload(m sets.Move) {
+	if w.intn(3) > 0 {
+		return
+	}
+	rest := after(m)
+	if w.intn(3) == 0 {
+		rest = m.Left()
+	}
+	if len(rest) == 0 {
+		return
+	}
+	w.post(m.To, Preload{Move: m.ID, Range: rest[0], From: m.From, Records: w.export(m.From, rest[0])})
+}
+
 func movesOf(seed uint64, bugs Bugs) *moveWorld {
 	return newMoveWorld(bugs, rand.New(rand.NewPCG(seed, 4)).IntN)
 }
@@ -512,6 +545,7 @@ func TestEachMechanismOfMovesIsMissedWhenSwitchedOff(t *testing.T) {
 		"seal binds":           {ThawAfterSeal: true},
 		"seal waits":           {SealWhileWaiting: true},
 		"parts are fenced":     {ImportStalePart: true},
+		"preloads stay out":    {PreloadIntoOwn: true},
 		"proof of commit":      {ActivateBeforeCommit: true},
 		"joins keep the newer": {OverwriteFloors: true},
 		"leftovers are void":   {KeepLeftovers: true},
