@@ -133,8 +133,18 @@ func frozenTimes(t *testing.T, from, to *cluster.Process) []time.Duration {
 	return out
 }
 
-// sectionEvents reads lines TIME<tab>LEVEL<tab>MESSAGE<tab>{…"section": N…} of a log.
+// sectionEvents are the lines of a log about one section each.
 func sectionEvents(t *testing.T, p *cluster.Process, message string, f func(sec uint64, at time.Time)) {
+	t.Helper()
+	logLines(t, p, message, func(at time.Time, b []byte) {
+		var fields struct{ Section uint64 }
+		must(t, json.Unmarshal(b, &fields))
+		f(fields.Section, at)
+	})
+}
+
+// logLines reads lines TIME<tab>LEVEL<tab>…<tab>MESSAGE<tab>{fields} of a log.
+func logLines(t *testing.T, p *cluster.Process, message string, f func(at time.Time, fields []byte)) {
 	t.Helper()
 	file, err := os.Open(p.LogPath)
 	must(t, err)
@@ -142,15 +152,14 @@ func sectionEvents(t *testing.T, p *cluster.Process, message string, f func(sec 
 	sc := bufio.NewScanner(file)
 	sc.Buffer(nil, 1<<20)
 	for sc.Scan() {
-		parts := strings.SplitN(sc.Text(), "\t", 4)
-		if len(parts) != 4 || parts[2] != message {
+		parts := strings.Split(sc.Text(), "\t")
+		n := len(parts)
+		if n < 4 || parts[n-2] != message {
 			continue
 		}
 		at, err := time.Parse("2006-01-02T15:04:05.000Z0700", parts[0])
 		must(t, err)
-		var fields struct{ Section uint64 }
-		must(t, json.Unmarshal([]byte(parts[3]), &fields))
-		f(fields.Section, at)
+		f(at, []byte(parts[n-1]))
 	}
 	must(t, sc.Err())
 }

@@ -137,9 +137,10 @@ func TestARangeThatIsNotVacatedInTimeIsServedAgain(t *testing.T) {
 			t.Errorf("thawed after %v, the limit is %v", took, sets.FreezeTimeoutDefault)
 		}
 		eventually(t, time.Second, "service", func() bool { return a.extend(uid(0), 200).Refusal == state.OK })
-		if m := w.status(id); m.State == "done" || !strings.Contains(m.Reason, "vacate") {
-			t.Errorf("%+v", m)
-		}
+		eventually(t, time.Second, "the reason", func() bool {
+			m := w.status(id)
+			return m.State != "done" && strings.Contains(m.Reason, "vacate")
+		})
 		// It is tried again until the owner does its part.
 		a.mu.Lock()
 		a.keep = false

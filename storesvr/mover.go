@@ -102,10 +102,14 @@ type mover struct {
 	cur, next *slice
 	ahead     *ahead
 	size      partSize
-	// frozen is on while the part at hand is frozen.
-	frozen rest
+	// rest is on while the part at hand is frozen, or about to be.
+	rest rest
 	// frozenAt is when the part at hand was frozen; zero if it was not by this mover.
 	frozenAt time.Time
+	// hot: most of the last part's records had changed since they were copied.
+	hot bool
+	// steps are how long the steps of the freeze took.
+	steps freezeSteps
 	// took is how long the last activation took: it is part of a freeze, and known
 	// only after the commit that notes how long the freeze was.
 	took time.Duration
@@ -151,7 +155,7 @@ func (v *mover) count(ctx context.Context) {
 		return
 	}
 	v.prog.from(m.Keys)
-	if left, err := v.n.countRanges(ctx, v.from, m.Left()); err == nil {
+	if left, err := v.n.countRanges(ctx, v.from, m.Left(), v.rest.wait); err == nil {
 		v.prog.outOf(m.Keys + left)
 	}
 }
@@ -223,6 +227,8 @@ func (v *mover) carry(m *sets.Move) error {
 	if s.there {
 		missing = nil
 	}
+	// From here, so that what was sent ahead is out of the way when the freeze begins.
+	v.rest.begin()
 	if err := v.importAll(s, missing, true); err != nil {
 		return v.orAbort(s, err)
 	}
@@ -230,34 +236,39 @@ func (v *mover) carry(m *sets.Move) error {
 	if rest := restOf(m); v.ahead == nil && len(rest) > 0 {
 		v.ahead = v.beginAhead(rest)
 	}
-	v.frozen.begin()
 	v.prog.state("frozen")
 	if v.frozenAt.IsZero() {
 		v.frozenAt = time.Now()
 	}
+	v.steps = freezeSteps{at: v.frozenAt}
 	if err := v.command(v.from, state.Freeze{Move: v.id, Part: s.part, Range: s.r, To: v.to}); err != nil {
 		return v.orAbort(s, err)
 	}
-	began := time.Now()
+	v.steps.freeze = v.steps.passed()
 	if err := v.awaitVacated(s); err != nil {
 		return v.orAbort(s, err)
 	}
+	v.steps.vacate = v.steps.passed()
 	if err := v.equal(s); err != nil {
 		return v.orAbort(s, err)
 	}
-	v.size.note(len(s.records), time.Since(began))
+	v.steps.compare = v.steps.passed()
 	if !v.n.cfg.Bugs.SkipSeal {
 		if err := v.command(v.from, state.Seal{Move: v.id, Part: s.part}); err != nil {
 			return v.orAbort(s, err)
 		}
 	}
+	v.steps.seal = v.steps.passed()
+	v.size.note(s.keys, v.steps.growing())
 	v.prog.state("sealed")
 	frozen := time.Since(v.frozenAt) + v.took
 	return v.direct(state.CommitPart{
-		Move: v.id, Part: s.part, Keys: uint64(len(s.records)), Checksum: s.checksum,
+		Move: v.id, Part: s.part, Keys: s.keys, Checksum: s.checksum,
 		FrozenUS: uint32(min(frozen.Microseconds(), 1<<32-1)),
 	})
 }
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // finish tells both sides the verdict.
 func (v *mover) finish(m *sets.Move) error {
@@ -274,18 +285,25 @@ func (v *mover) finish(m *sets.Move) error {
 	}
 	v.took = time.Since(began)
 	if !v.frozenAt.IsZero() {
-		v.n.counts.frozen.observe(time.Since(v.frozenAt))
+		frozen := time.Since(v.frozenAt)
+		v.n.counts.frozen.observe(frozen)
+		if v.cur != nil {
+			v.log.Debug("part moved", zap.Uint32("part", uint32(m.Part)), zap.Uint64("keys", v.cur.keys), zap.Float64("frozen_ms", ms(frozen)),
+				zap.Float64("freeze_ms", ms(v.steps.freeze)), zap.Float64("vacate_ms", ms(v.steps.vacate)),
+				zap.Float64("compare_ms", ms(v.steps.compare)), zap.Float64("seal_ms", ms(v.steps.seal)))
+		}
 	}
 	v.n.counts.parts.Add(1)
 	v.frozenAt, v.cur = time.Time{}, nil
-	v.frozen.end()
+	v.rest.end()
 	v.prog.moved()
 	end := state.EndPart{Move: v.id, Part: m.Part, NowMS: time.Now().UnixMilli()}
 	if v.next == nil {
 		v.next = v.ahead.ready()
 	}
 	if rest := restOf(m); v.next != nil && len(rest) > 0 && v.next.begins(rest[0]) {
-		end.Next = v.next.r
+		v.cur, v.next = v.next, v.next.split(int(v.size.keys.Load()))
+		end.Next = v.cur.r
 	}
 	return v.direct(end)
 }
@@ -296,7 +314,7 @@ func (v *mover) undo(m *sets.Move) error {
 		v.prog.state("aborting")
 	}
 	v.frozenAt, v.cur = time.Time{}, nil
-	v.frozen.end()
+	v.rest.end()
 	v.endAhead()
 	err := both(
 		func() error { return v.command(v.from, state.Thaw{Move: v.id, Part: m.Part, Forced: true}) },

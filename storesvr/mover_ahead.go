@@ -75,7 +75,7 @@ func (v *mover) bring(ctx context.Context, left sets.Range) (*slice, error) {
 		return nil, err
 	}
 	err = sendChunks(s.records, func(chunk []state.KeyedRecord) error {
-		if err := v.frozen.wait(ctx); err != nil {
+		if err := v.rest.wait(ctx); err != nil {
 			return err
 		}
 		return v.commandIn(ctx, v.to, state.Preload{Move: v.id, Range: s.r, From: v.from, Records: chunk})
@@ -97,6 +97,8 @@ func (v *mover) nextSlice(left sets.Range) (*slice, error) {
 		s = <-v.ahead.slices
 	}
 	if s != nil && s.begins(left) {
+		// It was read when parts were larger.
+		v.next = s.split(int(v.size.keys.Load()))
 		return s, nil
 	}
 	v.endAhead()
@@ -178,14 +180,33 @@ func (r *rest) wait(ctx context.Context) error {
 	}
 }
 
-// A part is as large as it can be for what grows with it of the time that it is
-// frozen: vacating and comparing it.
+// freezeSteps are how long the steps of a freeze took.
+type freezeSteps struct {
+	freeze, vacate, compare, seal time.Duration
+	at                            time.Time
+}
+
+// passed is how long it is since the step before.
+func (f *freezeSteps) passed() time.Duration {
+	now := time.Now()
+	d := now.Sub(f.at)
+	f.at = now
+	return d
+}
+
+// growing is what grows with the part: vacating and comparing, beyond what they take
+// of any part, which is about a commit each.
+func (f *freezeSteps) growing() time.Duration {
+	return max(0, f.vacate+f.compare-f.freeze-f.seal)
+}
+
+// A part is as large as it can be for what grows with it of the time that it is frozen.
 const (
 	partAim = 20 * time.Millisecond
 	// partLeast: below it a part only has the cost that any part has.
 	partLeast = 1024
 	// partFirst is the size of a move's first part, of which nothing is known.
-	partFirst = 8192
+	partFirst = 2048
 )
 
 // partSize is how many keys the next parts of a move are to have.
@@ -200,8 +221,8 @@ func (p *partSize) begin(most int) {
 }
 
 // note learns from a part that had so many keys and took so long.
-func (p *partSize) note(keys int, took time.Duration) {
-	p.keys.Store(int64(nextPartSize(int(p.keys.Load()), p.most, keys, took)))
+func (p *partSize) note(keys uint64, took time.Duration) {
+	p.keys.Store(int64(nextPartSize(int(p.keys.Load()), p.most, int(keys), took)))
 }
 
 // nextPartSize goes for the aim, by no more than to the half or the double at once. A part of

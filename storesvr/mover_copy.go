@@ -3,7 +3,6 @@ package storesvr
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/seqsvr/seqsvr/internal/ids"
@@ -26,10 +25,34 @@ type slice struct {
 	part    sets.Part
 	r       sets.Range
 	records []state.KeyedRecord
+	// digests are of its blocks.
+	digests []uint64
 	// there: the target has them already.
 	there bool
-	// checksum is of the records as they were when the range was frozen.
+	// keys and checksum are of the records as they were when the range was frozen.
+	keys     uint64
 	checksum uint64
+}
+
+// take takes the records, and digests them while there is time.
+func (s *slice) take(records []state.KeyedRecord) {
+	s.records, s.digests = records, blockDigests(records)
+}
+
+// split cuts a slice after about so many keys; no position is split. rest is nil if it is no longer than that.
+func (s *slice) split(keys int) (rest *slice) {
+	for keys < len(s.records) && s.records[keys].Key.Position() == s.records[keys-1].Key.Position() {
+		keys++
+	}
+	if keys >= len(s.records) {
+		return nil
+	}
+	rest = &slice{r: s.r, there: s.there}
+	s.r.Last = s.records[keys-1].Key.Position()
+	rest.r.Lo = s.r.Last + 1
+	rest.take(s.records[keys:])
+	s.take(s.records[:keys])
+	return rest
 }
 
 // DifferError: source and target do not have the same records of a frozen range.
@@ -49,81 +72,76 @@ func (e *DifferError) Error() string {
 func (v *mover) copySlice(ctx context.Context, left sets.Range) (*slice, error) {
 	s := &slice{r: left}
 	limit := int(v.size.keys.Load())
+	var records []state.KeyedRecord
 	after := ids.Key{}
 	for {
-		if err := v.frozen.wait(ctx); err != nil {
+		if err := v.rest.wait(ctx); err != nil {
 			return nil, err
 		}
-		page, last, done, _, err := v.export(ctx, v.from, left, after, limit-len(s.records), false)
+		page, last, done, err := v.export(ctx, v.from, left, after, limit-len(records))
 		if err != nil {
 			return nil, err
 		}
-		s.records = append(s.records, page...)
-		if done {
-			return s, nil
+		records = append(records, page...)
+		if after = last; !done && len(records) < limit {
+			continue
 		}
-		if after = last; len(s.records) >= limit {
+		if !done {
 			s.r.Last = last.Position()
-			return s, nil
 		}
+		s.take(records)
+		return s, nil
 	}
 }
 
 // copyRange reads all records of a range.
 func (v *mover) copyRange(ctx context.Context, r sets.Range) (*slice, error) {
 	s := &slice{r: r}
-	records, _, err := v.readAll(ctx, v.from, r, false)
-	s.records = records
+	records, err := v.readAll(ctx, v.from, r)
+	s.take(records)
 	return s, err
 }
 
-// readAll reads a range, or only its checksum and how many keys there are.
-func (v *mover) readAll(ctx context.Context, set string, r sets.Range, digest bool) (records []state.KeyedRecord, sum seqsum, err error) {
+// readAll reads a range.
+func (v *mover) readAll(ctx context.Context, set string, r sets.Range) (records []state.KeyedRecord, err error) {
 	after := ids.Key{}
 	for {
-		page, last, done, part, err := v.export(ctx, set, r, after, exportMax, digest)
+		page, last, done, err := v.export(ctx, set, r, after, exportMax)
 		if err != nil {
-			return nil, sum, err
+			return nil, err
 		}
 		records = append(records, page...)
-		sum.keys += part.keys
-		sum.checksum += part.checksum
 		if done {
-			return records, sum, nil
+			return records, nil
 		}
 		after = last
 	}
 }
 
-// seqsum adds up over pages.
-type seqsum struct {
-	keys     int
-	checksum uint64
+func (v *mover) export(ctx context.Context, set string, r sets.Range, after ids.Key, limit int) (page []state.KeyedRecord, last ids.Key, done bool, err error) {
+	rep, last, err := v.askExport(ctx, set, &seqpb.ExportRequest{Range: rangePB(r), Limit: uint32(limit)}, after)
+	if err != nil {
+		return nil, last, false, err
+	}
+	if page, err = state.DecodeRecords(rep.Records); err != nil {
+		return nil, last, false, err
+	}
+	if got := state.Digest(page); got != rep.Checksum || len(page) != int(rep.Count) {
+		return nil, last, false, fmt.Errorf("a page of range %s from set %q was damaged on its way", r, set)
+	}
+	return page, last, rep.Done, nil
 }
 
-func (v *mover) export(ctx context.Context, set string, r sets.Range, after ids.Key, limit int, digest bool) (page []state.KeyedRecord, last ids.Key, done bool, sum seqsum, err error) {
-	q := &seqpb.ExportRequest{ClusterId: v.n.clusterID(), Set: set, Range: rangePB(r), Limit: uint32(limit), Digests: digest}
+func (v *mover) askExport(ctx context.Context, set string, q *seqpb.ExportRequest, after ids.Key) (rep *seqpb.ExportReply, last ids.Key, err error) {
+	q.ClusterId, q.Set = v.n.clusterID(), set
 	if after != (ids.Key{}) {
 		q.After = &seqpb.KeyRef{Space: uint32(after.Space), Hi: after.Hi, Lo: after.Lo}
 	}
-	rep, err := askSet(ctx, v.n, set, exportTimeout, func(ctx context.Context, c SetsConn) (*seqpb.ExportReply, error) { return c.Export(ctx, q) })
-	if err != nil {
-		return nil, last, false, sum, err
+	rep, err = askSet(ctx, v.n, set, exportTimeout, func(ctx context.Context, c SetsConn) (*seqpb.ExportReply, error) { return c.Export(ctx, q) })
+	if err == nil && !rep.Done {
+		last, err = keyOf(rep.Last)
 	}
-	sum = seqsum{int(rep.Count), rep.Checksum}
-	if !digest {
-		if page, err = state.DecodeRecords(rep.Records); err != nil {
-			return nil, last, false, sum, err
-		}
-		if got := state.Digest(page); got != rep.Checksum || len(page) != sum.keys {
-			return nil, last, false, sum, fmt.Errorf("a page of range %s from set %q was damaged on its way", r, set)
-		}
-	}
-	if rep.Done {
-		return page, last, true, sum, nil
-	}
-	last, err = keyOf(rep.Last)
-	return page, last, false, sum, err
+	return rep, last, err
 }
 
 func rangePB(r sets.Range) *seqpb.Range {
@@ -183,55 +201,4 @@ func (v *mover) awaitVacated(s *slice) error {
 			return nil
 		}
 	}
-}
-
-// equal brings what has changed since the copy to the target, and makes sure
-// that both have the same.
-func (v *mover) equal(s *slice) error {
-	var now []state.KeyedRecord
-	var source, target seqsum
-	err := both(
-		func() (err error) { now, source, err = v.readAll(v.l.ctx, v.from, s.r, false); return err },
-		func() (err error) { _, target, err = v.readAll(v.l.ctx, v.to, s.r, true); return err },
-	)
-	if err != nil {
-		return err
-	}
-	// What changed is enough, unless records that were brought ahead were swept meanwhile.
-	for _, missing := range [][]state.KeyedRecord{changedRecords(s.records, now), now} {
-		if source == target {
-			break
-		}
-		if err := v.importAll(s, missing, false); err != nil {
-			return err
-		}
-		if _, target, err = v.readAll(v.l.ctx, v.to, s.r, true); err != nil {
-			return err
-		}
-	}
-	if source != target {
-		return &DifferError{Range: s.r, Source: source.checksum, Target: target.checksum, SourceKeys: source.keys, TargetKeys: target.keys}
-	}
-	s.records, s.checksum = now, source.checksum
-	return nil
-}
-
-// changedRecords are those of now that were not there before, as they are. Both are in key order.
-func changedRecords(before, now []state.KeyedRecord) []state.KeyedRecord {
-	var out []state.KeyedRecord
-	i := 0
-	for _, kr := range now {
-		for i < len(before) && before[i].Key.Compare(kr.Key) < 0 {
-			i++
-		}
-		if i < len(before) && before[i].Key == kr.Key && sameRecord(&before[i], &kr) {
-			continue
-		}
-		out = append(out, kr)
-	}
-	return out
-}
-
-func sameRecord(a, b *state.KeyedRecord) bool {
-	return a.Floor == b.Floor && a.Bound == b.Bound && a.Epoch == b.Epoch && slices.Equal(a.Gaps, b.Gaps)
 }

@@ -214,7 +214,7 @@ func (n *Node) SetMove(ctx context.Context, q *seqpb.SetMoveRequest) (*seqpb.Set
 		}
 	}
 	if q.DryRun {
-		total, err := n.countRanges(ctx, q.From, plan)
+		total, err := n.countRanges(ctx, q.From, plan, func(ctx context.Context) error { return ctx.Err() })
 		if err != nil {
 			return refuse(refusal(seqpb.RefusalCode_REFUSAL_NOT_READY, "the keys could not be counted: %v", err))
 		}
@@ -242,11 +242,14 @@ func (n *Node) answerMove(id sets.MoveID) (*seqpb.SetMoveReply, error) {
 	return &seqpb.SetMoveReply{Move: moves[0]}, nil
 }
 
-// countRanges counts the keys that a Set has in ranges.
-func (n *Node) countRanges(ctx context.Context, set string, ranges []sets.Range) (total uint64, err error) {
+// countRanges counts the keys that a Set has in ranges, a page each time that turn lets it.
+func (n *Node) countRanges(ctx context.Context, set string, ranges []sets.Range, turn func(context.Context) error) (total uint64, err error) {
 	for _, r := range ranges {
 		q := &seqpb.ExportRequest{ClusterId: n.clusterID(), Set: set, Range: rangePB(r), CountOnly: true}
 		for {
+			if err := turn(ctx); err != nil {
+				return 0, err
+			}
 			rep, err := askSet(ctx, n, set, exportTimeout, func(ctx context.Context, c SetsConn) (*seqpb.ExportReply, error) { return c.Export(ctx, q) })
 			if err != nil {
 				return 0, err
