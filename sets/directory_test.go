@@ -146,6 +146,9 @@ func TestCommittedAndAbortedExcludeEachOther(t *testing.T) {
 	if err := d.CommitPart(id, 1, 0, 0, 0); err == nil {
 		t.Error("an aborted part is committed after its end")
 	}
+	if v := d.Verdict(id, 1); v != VerdictAborted {
+		t.Errorf("of a part that was aborted and has ended the verdict is %v", v)
+	}
 	if err := d.OpenPart(id, 1, span(0, 9)); err == nil {
 		t.Error("a part number is used twice")
 	}
@@ -161,6 +164,9 @@ func TestCommittedAndAbortedExcludeEachOther(t *testing.T) {
 	}
 	if err := d.EndPart(id, 1, 6); err != nil {
 		t.Fatal(err)
+	}
+	if v := d.Verdict(id, 1); v == VerdictAborted {
+		t.Error("a part that was committed and has ended is said to be aborted")
 	}
 	if m, _ := d.Move(id); m.State != MoveAborted || !slices.Equal(m.Moved(), []Range{span(0, 9)}) || !slices.Equal(d.Map.Owned("s2"), m.Moved()) {
 		t.Errorf("what was committed did not stay moved: %+v", m)

@@ -134,7 +134,8 @@ func (d *Directory) AbortMove(id MoveID, reason string, nowMS int64) error {
 	return nil
 }
 
-// Verdict is what was decided of a part.
+// Verdict is what was decided of a part. Of one that has ended it is known whether it
+// was aborted until the next one is opened: what was committed is not asked for any more.
 func (d *Directory) Verdict(id MoveID, p Part) Verdict {
 	m, ok := d.Move(id)
 	if !ok || m.Part != p {
@@ -145,6 +146,11 @@ func (d *Directory) Verdict(id MoveID, p Part) Verdict {
 		return VerdictCommitted
 	case PartAborted:
 		return VerdictAborted
+	case PartNone:
+		// It may have ended without the word of a target that was given up.
+		if m.At < len(m.Ranges) && m.Ranges[m.At].Space == m.PartRange.Space && m.Next == m.PartRange.Lo {
+			return VerdictAborted
+		}
 	}
 	return VerdictOpen
 }

@@ -26,6 +26,13 @@
 //     begins the step at hand anew, and every step may be repeated. It commits a
 //     part only when source and target answered the same checksum of the frozen
 //     range, and the seal was applied.
+//   - A move to a Set that is lost for good ends without that Set's word, if an operator says
+//     so (setabort.go), it does not answer, and the part at hand is not committed. Should it
+//     come back, with its disks, it does not serve any of the range: a Set serves what it has
+//     activated; it activates a part only when the newest map it knows gives it the range; no
+//     map does, since the directory has aborted that part, for ever, before the source thawed.
+//     It asks for the verdict as any target that stands still, hears "aborted" and discards.
+//     What was committed to it before is not touched: that is its own, lost with it or not.
 //
 // A reader starts at node.go, then leader.go (the loop of a leadership) and
 // decide.go (what it decides, pure); session.go and server.go are the RPCs; sets.go is what Sets ask of each other, and

@@ -180,14 +180,7 @@ func (v *mover) pause(d time.Duration) bool {
 	}
 }
 
-func (v *mover) move() (m sets.Move, ok bool) {
-	_ = v.n.fsm.read(func(st *state.State) {
-		if d := st.Meta.Directory; d != nil {
-			m, ok = d.Move(v.id)
-		}
-	})
-	return m, ok
-}
+func (v *mover) move() (m sets.Move, ok bool) { return v.n.moveOf(v.id) }
 
 // step does what is next; retry: nothing is wrong, but the next attempt is to wait.
 func (v *mover) step(m *sets.Move) (retry bool, err error) {

@@ -264,18 +264,6 @@ func (n *Node) countRanges(ctx context.Context, set string, ranges []sets.Range,
 	return total, nil
 }
 
-// SetAbort ends a move early: what has moved by then stays moved.
-func (n *Node) SetAbort(ctx context.Context, q *seqpb.SetAbortRequest) (*seqpb.SetMoveReply, error) {
-	if !n.directs() {
-		return toDirectory(ctx, n, func(ctx context.Context, c SetAdminConn) (*seqpb.SetMoveReply, error) { return c.SetAbort(ctx, q) })
-	}
-	_, r, err := n.decree(ctx, state.AbortMove{Move: sets.MoveID(q.Id), Reason: "an operator wanted it", NowMS: time.Now().UnixMilli()})
-	if r != nil || err != nil {
-		return &seqpb.SetMoveReply{Refusal: r}, err
-	}
-	return n.answerMove(sets.MoveID(q.Id))
-}
-
 // SetMoves answers the moves.
 func (n *Node) SetMoves(ctx context.Context, q *seqpb.SetMovesRequest) (*seqpb.SetMovesReply, error) {
 	if !n.directs() {

@@ -66,13 +66,17 @@ func moveID(text string) (uint64, error) {
 }
 
 func setAbortCommand(a *app) *cobra.Command {
-	var yes bool
+	var yes, lost bool
 	c := &cobra.Command{
 		Use:   "abort ID",
 		Short: "Stop a move; what has moved until then stays where it is",
 		Long: `Stop a move. The part under way goes back to the Set that it was of, unless it is
-committed; the parts before it have moved, and stay. Move them back to undo.`,
+committed; the parts before it have moved, and stay. Move them back to undo.
+
+A move to a Set that is destroyed stays "aborting", since its target cannot say that it
+has let go. With --target-lost it ends without that. It is refused while the target answers.`,
 		Example: `  seqctl set abort 3
+  seqctl set abort 3 --target-lost
   seqctl set abort 3 --yes --output json`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -85,14 +89,18 @@ committed; the parts before it have moved, and stay. Move them back to undo.`,
 			if err != nil {
 				return err
 			}
-			if err := a.confirm(c, yes, fmt.Sprintf("stop move %d", id)); err != nil {
+			question := fmt.Sprintf("stop move %d", id)
+			if lost {
+				question += ", and give its target up as lost for good"
+			}
+			if err := a.confirm(c, yes, question); err != nil {
 				return err
 			}
 			var rep *seqpb.SetMoveReply
 			err = a.admin(c.Context(), adminCall{
 				repeatable: true, interrupted: "it may or may not have been done: see seqctl set status",
 				sets: func(ctx context.Context, conn *rpc.SetAdminConn) (_ *seqpb.Refusal, err error) {
-					rep, err = conn.SetAbort(ctx, &seqpb.SetAbortRequest{Id: id})
+					rep, err = conn.SetAbort(ctx, &seqpb.SetAbortRequest{Id: id, TargetLost: lost})
 					return rep.GetRefusal(), err
 				},
 			})
@@ -108,6 +116,7 @@ committed; the parts before it have moved, and stay. Move them back to undo.`,
 			return nil
 		},
 	}
+	c.Flags().BoolVar(&lost, "target-lost", false, "the Set that the range was to go to is destroyed and does not come back")
 	yesFlag(c, &yes)
 	return c
 }

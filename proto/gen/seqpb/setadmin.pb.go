@@ -292,6 +292,9 @@ func (x *SetMoveReply) GetMove() *MoveStatus {
 
 type SetAbortRequest struct {
 	Id uint64 `protobuf:"varint,1,opt,name=id" json:"id,omitempty"`
+
+	// The target is gone for good: the move ends without its word. Refused while it answers.
+	TargetLost bool `protobuf:"varint,2,opt,name=target_lost" json:"target_lost,omitempty"`
 }
 
 func (x *SetAbortRequest) Reset() { *x = SetAbortRequest{} }
@@ -305,6 +308,13 @@ func (x *SetAbortRequest) GetId() uint64 {
 		return x.Id
 	}
 	return 0
+}
+
+func (x *SetAbortRequest) GetTargetLost() bool {
+	if x != nil {
+		return x.TargetLost
+	}
+	return false
 }
 
 type SetMovesRequest struct {
