@@ -22,6 +22,8 @@ type realm struct {
 	of map[string]*group
 	// down Sets are not reachable by the others.
 	down map[string]bool
+	// partState, if set, changes what Sets answer each other of themselves.
+	partState func(*seqpb.PartStateReply)
 	// atStep of every node.
 	atStep func(step string)
 	tune   func(*Config)
@@ -155,7 +157,13 @@ func (r reach) PartState(ctx context.Context, q *seqpb.PartStateRequest) (*seqpb
 	if err != nil {
 		return nil, err
 	}
-	return n.PartState(ctx, q)
+	rep, err := n.PartState(ctx, q)
+	r.w.mu.Lock()
+	defer r.w.mu.Unlock()
+	if rep != nil && r.w.partState != nil {
+		r.w.partState(rep)
+	}
+	return rep, err
 }
 func (r reach) Verdict(ctx context.Context, q *seqpb.VerdictRequest) (*seqpb.VerdictReply, error) {
 	n, err := r.to()

@@ -202,7 +202,7 @@ func (f *freezeSteps) growing() time.Duration {
 
 // A part is as large as it can be for what grows with it of the time that it is frozen.
 const (
-	partAim = 20 * time.Millisecond
+	partAim = 12 * time.Millisecond
 	// partLeast: below it a part only has the cost that any part has.
 	partLeast = 1024
 	// partFirst is the size of a move's first part, of which nothing is known.

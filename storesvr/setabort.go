@@ -62,7 +62,8 @@ func (n *Node) checkLost(ctx context.Context, id sets.MoveID) error {
 		return &sets.NoSuchMoveError{Move: id}
 	case m.PartState == sets.PartCommitted:
 		return &CommittedError{Set: m.To, Move: id, Range: m.PartRange}
-	case n.checkQuorum(ctx, m.To, n.addresses(m.To)) == nil:
+	}
+	if _, err := n.checkQuorum(ctx, m.To, n.addresses(m.To)); err == nil {
 		return &NotLostError{Set: m.To, Move: id}
 	}
 	return nil

@@ -115,7 +115,7 @@ func (n *Node) SetCreate(ctx context.Context, q *seqpb.SetCreateRequest) (*seqpb
 			return &seqpb.SetChangeReply{Refusal: invalid("%v", err)}, nil
 		}
 	}
-	if err := n.checkQuorum(ctx, q.Name, q.Stores); err != nil {
+	if _, err := n.checkQuorum(ctx, q.Name, q.Stores); err != nil {
 		return &seqpb.SetChangeReply{Refusal: invalid("%v", err)}, nil
 	}
 	return n.changeSets(ctx, state.CreateSet{Name: q.Name, Stores: q.Stores})
@@ -166,23 +166,6 @@ func (n *Node) checkStore(ctx context.Context, set, addr string) error {
 	return nil
 }
 
-// checkQuorum makes sure that a Set of this cluster has a leader with a majority
-// behind it, which speaks of moves as this node does.
-func (n *Node) checkQuorum(ctx context.Context, set string, addrs []string) error {
-	q := &seqpb.PartStateRequest{ClusterId: n.clusterID(), Set: set}
-	ask := func(ctx context.Context, c SetsConn) (*seqpb.PartStateReply, error) { return c.PartState(ctx, q) }
-	var err error
-	if set == n.cfg.Set {
-		_, err = askSet(ctx, n, set, setAskTimeout, ask)
-	} else {
-		_, err = callSet(ctx, n.others, set, addrs, setAskTimeout, ask)
-	}
-	if err != nil {
-		return fmt.Errorf("set %q has no leader with a majority behind it that takes part in moves: %w", set, err)
-	}
-	return nil
-}
-
 // SetMove starts a move, or says what it would do.
 func (n *Node) SetMove(ctx context.Context, q *seqpb.SetMoveRequest) (*seqpb.SetMoveReply, error) {
 	if !n.directs() {
@@ -208,16 +191,11 @@ func (n *Node) SetMove(ctx context.Context, q *seqpb.SetMoveRequest) (*seqpb.Set
 	if wrong != nil {
 		return refuse(invalid("%v", wrong))
 	}
-	for _, set := range []string{q.From, q.To} {
-		if err := n.checkQuorum(ctx, set, n.addresses(set)); err != nil {
-			return refuse(invalid("%v", err))
-		}
+	total, r := n.checkMove(ctx, q, plan)
+	if r != nil {
+		return refuse(r)
 	}
 	if q.DryRun {
-		total, err := n.countRanges(ctx, q.From, plan, func(ctx context.Context) error { return ctx.Err() })
-		if err != nil {
-			return refuse(refusal(seqpb.RefusalCode_REFUSAL_NOT_READY, "the keys could not be counted: %v", err))
-		}
 		return &seqpb.SetMoveReply{Move: &seqpb.MoveStatus{
 			From: q.From, To: q.To, Ranges: rangeTexts(spaces, plan), State: "prepare", KeysTotal: total,
 			Parts: uint32((total + uint64(n.cfg.PartKeys) - 1) / uint64(n.cfg.PartKeys)),
@@ -240,28 +218,6 @@ func (n *Node) answerMove(id sets.MoveID) (*seqpb.SetMoveReply, error) {
 		return &seqpb.SetMoveReply{Refusal: invalid("%v", &sets.NoSuchMoveError{Move: id})}, nil
 	}
 	return &seqpb.SetMoveReply{Move: moves[0]}, nil
-}
-
-// countRanges counts the keys that a Set has in ranges, a page each time that turn lets it.
-func (n *Node) countRanges(ctx context.Context, set string, ranges []sets.Range, turn func(context.Context) error) (total uint64, err error) {
-	for _, r := range ranges {
-		q := &seqpb.ExportRequest{ClusterId: n.clusterID(), Set: set, Range: rangePB(r), CountOnly: true}
-		for {
-			if err := turn(ctx); err != nil {
-				return 0, err
-			}
-			rep, err := askSet(ctx, n, set, exportTimeout, func(ctx context.Context, c SetsConn) (*seqpb.ExportReply, error) { return c.Export(ctx, q) })
-			if err != nil {
-				return 0, err
-			}
-			total += uint64(rep.Count)
-			if rep.Done {
-				break
-			}
-			q.After = rep.Last
-		}
-	}
-	return total, nil
 }
 
 // SetMoves answers the moves.

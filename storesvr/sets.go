@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/seqsvr/seqsvr/internal/ids"
 	"github.com/seqsvr/seqsvr/internal/wire"
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
@@ -172,7 +174,10 @@ func (n *Node) PartState(ctx context.Context, q *seqpb.PartStateRequest) (*seqpb
 	defer cancel()
 	for {
 		changed := n.changed.wait()
-		rep := &seqpb.PartStateReply{}
+		rep := &seqpb.PartStateReply{Version: state.MovesVersion}
+		if q.Move == 0 {
+			rep.FreeBytes = n.freeBytes()
+		}
 		if err := n.fsm.read(func(st *state.State) { partState(&st.Meta, sets.MoveID(q.Move), rep) }); err != nil {
 			return nil, err
 		}
@@ -189,6 +194,19 @@ func (n *Node) PartState(ctx context.Context, q *seqpb.PartStateRequest) (*seqpb
 			return refuse(refusal(seqpb.RefusalCode_REFUSAL_NOT_READY, "%v", errStopping))
 		}
 	}
+}
+
+// freeBytes of this node's disk; 0 is not known.
+func (n *Node) freeBytes() uint64 {
+	if n.st.Free == nil {
+		return 0
+	}
+	free, err := n.st.Free()
+	if err != nil {
+		n.log.Warn("how much room the disk has is not known", zap.Error(err))
+		return 0
+	}
+	return max(1, free)
 }
 
 func partState(m *state.Meta, id sets.MoveID, rep *seqpb.PartStateReply) {

@@ -24,6 +24,8 @@ type Storage struct {
 	Keys      Backend
 	Identity  IdentityStore
 	Close     func() error
+	// Free bytes of the disk; nil: not known.
+	Free func() (uint64, error)
 	// failed tells of a disk failure that came up outside of any call; nil: there are none.
 	failed *failure
 }
@@ -92,6 +94,7 @@ func OpenDisk(dir string, cfg Config) (Storage, error) {
 		Keys:      diskBackend{d.State},
 		Identity:  d,
 		Close:     d.Close,
+		Free:      func() (uint64, error) { return disk.Free(dir) },
 		failed:    f,
 	}, nil
 }

@@ -327,7 +327,11 @@ func (f *fake) SetMoves(_ context.Context, q *seqpb.SetMovesRequest) (*seqpb.Set
 }
 
 func (f *fake) SetAbort(_ context.Context, q *seqpb.SetAbortRequest) (*seqpb.SetMoveReply, error) {
-	return &seqpb.SetMoveReply{Refusal: f.admin(fmt.Sprintf("abort %d", q.Id)), Move: f.move(true)}, nil
+	call := fmt.Sprintf("abort %d", q.Id)
+	if q.TargetLost {
+		call += " target lost"
+	}
+	return &seqpb.SetMoveReply{Refusal: f.admin(call), Move: f.move(true)}, nil
 }
 
 func healthy() *seqpb.StatusReply {

@@ -48,6 +48,7 @@ func TestSetCallsReachTheCluster(t *testing.T) {
 		{"set create s2 --stores h:1 --output json", "create s2 h:1", `{"set":"s2","map_version":7}` + "\n"},
 		{"set retire s2 --yes", "retire s2", "set map version 8\n"},
 		{"set abort 3 --yes --output json", "abort 3", `"state":"aborting"`},
+		{"set abort 3 --target-lost --yes --output json", "abort 3 target lost", `"state":"aborting"`},
 		{"set move --from s1 --to s2 --range 0-1000 --dry-run --output json", "move s1 s2 1:0..999 dry", `"state":"aborting"`},
 		{"--space conv set move --from s1 --to s2 --range 0-18446744073709551616 --dry-run", "move s1 s2 2:0..18446744073709551615 dry", "s1"},
 		{"set move --from s1 --to s2 --range 5- --dry-run", "move s1 s2 1:5..4294967295 dry", "s1"},

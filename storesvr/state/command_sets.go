@@ -5,6 +5,10 @@ import (
 	"github.com/seqsvr/seqsvr/sets"
 )
 
+// MovesVersion grows when a Set must know another command of moves to take part in
+// one: 2 brought Preload.
+const MovesVersion = 2
+
 // ImportMax is the most records of one Import.
 const ImportMax = 4096
 

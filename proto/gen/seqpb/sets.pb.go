@@ -365,6 +365,12 @@ type PartStateReply struct {
 	// Sessions that have not vacated the frozen range yet.
 	Waiting uint32 `protobuf:"varint,4,opt,name=waiting" json:"waiting,omitempty"`
 	Ended   bool   `protobuf:"varint,5,opt,name=ended" json:"ended,omitempty"`
+
+	// Which commands of moves the leader knows; 0 is a version that does not say.
+	Version uint32 `protobuf:"varint,6,opt,name=version" json:"version,omitempty"`
+
+	// Bytes that are free on the leader's disk; 0 is not known. Only if no move was named.
+	FreeBytes uint64 `protobuf:"varint,7,opt,name=free_bytes" json:"free_bytes,omitempty"`
 }
 
 func (x *PartStateReply) Reset() { *x = PartStateReply{} }
@@ -406,6 +412,20 @@ func (x *PartStateReply) GetEnded() bool {
 		return x.Ended
 	}
 	return false
+}
+
+func (x *PartStateReply) GetVersion() uint32 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *PartStateReply) GetFreeBytes() uint64 {
+	if x != nil {
+		return x.FreeBytes
+	}
+	return 0
 }
 
 type VerdictRequest struct {
