@@ -16,6 +16,9 @@ const (
 	// moverPause follows a step of a move that failed; it doubles up to moverPauseMax.
 	moverPause    = 100 * time.Millisecond
 	moverPauseMax = 3 * time.Second
+	// freezeCalm goes before a freeze, so that those who apply what was sent ahead do not
+	// have the cores that the freeze needs.
+	freezeCalm = 10 * time.Millisecond
 	// homeEvery is how often the directory's leader looks at what nobody waits for.
 	homeEvery = 500 * time.Millisecond
 )
@@ -226,6 +229,9 @@ func (v *mover) carry(m *sets.Move) error {
 		return v.orAbort(s, err)
 	}
 	s.there = true
+	if v.ahead != nil && !pause(v.l.ctx, freezeCalm) {
+		return v.l.ctx.Err()
+	}
 	if rest := restOf(m); v.ahead == nil && len(rest) > 0 {
 		v.ahead = v.beginAhead(rest)
 	}
