@@ -18,7 +18,7 @@ const (
 	moverPauseMax = 3 * time.Second
 	// freezeCalm goes before a freeze, so that those who apply what was sent ahead do not
 	// have the cores that the freeze needs.
-	freezeCalm = 10 * time.Millisecond
+	freezeCalm = 5 * time.Millisecond
 	// homeEvery is how often the directory's leader looks at what nobody waits for.
 	homeEvery = 500 * time.Millisecond
 )

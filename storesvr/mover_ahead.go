@@ -225,7 +225,7 @@ func (p *partSize) note(keys uint64, took time.Duration) {
 	p.keys.Store(int64(nextPartSize(int(p.keys.Load()), p.most, int(keys), took)))
 }
 
-// nextPartSize goes for the aim, by no more than to the half or the double at once. A part of
+// nextPartSize goes for the aim, by no more than to the half or fourfold at once. A part of
 // fewer keys than it might have had says nothing in favour of larger ones.
 func nextPartSize(now, most, keys int, took time.Duration) int {
 	next := now
@@ -233,9 +233,9 @@ func nextPartSize(now, most, keys int, took time.Duration) int {
 	case took > partAim:
 		next = max(now/2, int(int64(now)*int64(partAim)/int64(took)))
 	case keys >= now/2 && took > 0:
-		next = min(2*now, int(int64(now)*int64(partAim)/int64(took)))
+		next = min(4*now, int(int64(now)*int64(partAim)/int64(took)))
 	case keys >= now/2:
-		next = 2 * now
+		next = 4 * now
 	}
 	return min(max(next, partLeast), most)
 }

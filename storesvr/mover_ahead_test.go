@@ -11,8 +11,8 @@ func TestPartsGrowWhileTheyAreQuickAndShrinkWhenTheyAreNot(t *testing.T) {
 		took            time.Duration
 		want            int
 	}{
-		"quick":                       {8192, 32768, 8192, partAim / 4, 16384},
-		"at no time at all":           {8192, 32768, 8192, 0, 16384},
+		"quick":                       {8192, 32768, 8192, partAim / 2, 16384},
+		"at no time at all":           {8192, 32768, 8192, 0, 32768},
 		"close to the aim":            {8192, 32768, 8192, partAim * 4 / 5, 10240},
 		"at the most":                 {32768, 32768, 32768, time.Millisecond, 32768},
 		"slow":                        {8192, 32768, 8192, partAim * 8 / 5, 5120},
