@@ -266,7 +266,7 @@ func (s *Server) elsewhere(w *world, sec *section, k ids.Key) (fail *Failure, st
 		return errNotOwner, r.Owned() || sec.phase == closing
 	}
 	return &Failure{
-		Code: seqpb.Code_CODE_NOT_OWNER, Owner: r.Owner.Addr, Epoch: r.Epoch,
+		Code: seqpb.Code_CODE_NOT_OWNER, Owner: r.Owner.Addr, Set: r.Set, Epoch: r.Epoch,
 		Message: "the key is served by " + r.Owner.ID + " of set " + r.Set,
 	}, false
 }

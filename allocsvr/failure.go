@@ -14,7 +14,9 @@ type Failure struct {
 	Message string
 	// Owner is where to go instead, with CODE_NOT_OWNER, as far as this node knows.
 	Owner string
-	// Epoch of the section, where known.
+	// Set that the owner is of; empty: this node's.
+	Set string
+	// Epoch of the section in that Set, where known.
 	Epoch ids.Epoch
 }
 

@@ -179,7 +179,7 @@ func parseKey(sp ids.Space, i int, uids []uint64, names []string) (k ids.Key, er
 }
 
 func failurePB(i int, f *Failure) *seqpb.Failure {
-	return &seqpb.Failure{Index: uint32(i), Code: f.Code, Message: f.Message, OwnerAddr: f.Owner, Epoch: uint64(f.Epoch)}
+	return &seqpb.Failure{Index: uint32(i), Code: f.Code, Message: f.Message, OwnerAddr: f.Owner, OwnerSet: f.Set, Epoch: uint64(f.Epoch)}
 }
 
 // versions of the routes here, with what a caller who said its own lacks.

@@ -130,6 +130,10 @@ func currentReplies(batch []*op, rep *seqpb.CurrentReply) error {
 	return nil
 }
 
+func hintOf(f *seqpb.Failure) hint {
+	return hint{owner: f.OwnerAddr, set: f.OwnerSet, epoch: ids.Epoch(f.Epoch)}
+}
+
 // failures clears the replies of a batch and fills those in that failed.
 func failures(batch []*op, answered int, list []*seqpb.Failure) error {
 	n := len(batch)
@@ -145,7 +149,7 @@ func failures(batch []*op, answered int, list []*seqpb.Failure) error {
 		}
 		batch[f.Index].reply = reply{
 			code: f.Code, cause: &wire.Refused{Code: f.Code, Message: f.Message},
-			hint: f.OwnerAddr, hintEpoch: ids.Epoch(f.Epoch),
+			hint: hintOf(f),
 			cold: f.Code == seqpb.Code_CODE_BUSY || f.Code == seqpb.Code_CODE_NOT_READY,
 		}
 	}

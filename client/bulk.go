@@ -20,7 +20,9 @@ func (c *Client) bulk(n int) *bulk {
 	if b == nil || cap(b.ops) < n {
 		b = &bulk{ops: make([]op, n), slots: make([]*op, 2*n)}
 		b.c = c
-		b.back = make(chan *op, min(n, awayMax(c.opts)))
+	}
+	if away := min(n, awayMax(c.opts)*max(1, len(c.routes.hub.Load().Sets))); cap(b.back) < away {
+		b.back = make(chan *op, away)
 	}
 	b.ops, b.slots = b.ops[:n], b.slots[:2*n]
 	b.ready, b.away = b.slots[:n:n], b.slots[n:]
@@ -34,7 +36,7 @@ func (c *Client) recycle(b *bulk) {
 		return
 	}
 	// Nothing of the caller's is held on to, but what its keys refer to.
-	b.ctx, b.finish, b.seen, b.delayed = nil, nil, nil, nil
+	b.ctx, b.finish, b.seen, b.delayed, b.crowds = nil, nil, nil, nil, b.crowds[:0]
 	b.strandedAt = time.Time{}
 	clear(b.slots)
 	c.bulks.Put(b)

@@ -23,11 +23,12 @@ type call struct {
 	timer    *time.Timer
 	// seen is the table by which ops that are away were last checked.
 	seen *router.Table
-	// back has room for every op that is away.
+	// back has room for every op that is away, which bounds them.
 	back chan *op
 
 	ready   []*op // to be submitted
 	delayed []*op // in back-off
+	crowds  []crowd
 	// away has, by index, the ops that were submitted; nil elsewhere.
 	away  []*op
 	nAway int
@@ -41,9 +42,31 @@ type call struct {
 	finish func(o *op, err error)
 }
 
-// awayMax is how many ops of one call may be away at a time, so that a large
-// call does not keep small ones waiting.
+// awayMax is how many ops of one call may be away at a time at one Set, so that a
+// large call does not keep small ones waiting.
 func awayMax(opts *options) int { return 4 * opts.maxBatch }
+
+// crowd is what of a call is away at one Set, and what waits until some of that is
+// back. Each Set has its own, so that one that does not answer holds up no other.
+type crowd struct {
+	set  string
+	away int
+	held []*op // in their order
+}
+
+// crowd of a Set; it is good until the next call of crowd.
+func (k *call) crowd(set string) *crowd {
+	for i := range k.crowds {
+		if k.crowds[i].set == set {
+			return &k.crowds[i]
+		}
+	}
+	k.crowds = append(k.crowds, crowd{set: set})
+	return &k.crowds[len(k.crowds)-1]
+}
+
+// room is how many more ops may go out.
+func (k *call) room() int { return cap(k.back) - k.nAway }
 
 // run returns when every op is finished.
 func (k *call) run() {
@@ -78,27 +101,47 @@ func (k *call) run() {
 	}
 }
 
-// submit sends the ready ops on their way, grouped by node.
+// submit sends the ready ops on their way, grouped by node, and before them those
+// that had to wait. Of these none is sent so late that nobody hears what came of it.
 func (k *call) submit() {
-	for len(k.ready) > 0 && k.nAway < awayMax(k.c.opts) {
+	for i := range k.crowds {
+		c := &k.crowds[i]
+		if n := min(len(c.held), awayMax(k.c.opts)-c.away, k.room()); n > 0 && time.Now().Before(k.deadline) {
+			batch := c.held[:n:n]
+			c.held = c.held[n:]
+			k.submitMany(batch, true)
+		}
+	}
+	for len(k.ready) > 0 && k.room() > 0 {
 		if len(k.ready) == 1 {
 			one := k.ready[:1:1]
 			k.ready = k.ready[:0]
-			if n := k.aim(one[0], nil); n != nil {
+			if n := k.aim(one[0], nil); n != nil && !k.hold(one[0]) {
+				k.out(one[0])
 				k.enqueue(n, one)
 			}
 			continue
 		}
-		take := min(len(k.ready), awayMax(k.c.opts)-k.nAway)
+		take := min(len(k.ready), k.room())
 		batch := k.ready[:take:take]
 		k.ready = k.ready[take:]
-		k.submitMany(batch)
+		k.submitMany(batch, false)
 	}
 }
 
+// hold keeps an op back if enough is away at its Set, or others wait for that already.
+func (k *call) hold(o *op) bool {
+	c := k.crowd(o.set)
+	if c.away < awayMax(k.c.opts) && len(c.held) == 0 {
+		return false
+	}
+	c.held = append(c.held, o)
+	return true
+}
+
 // submitMany sends ops on their way in the order of the first of each node's,
-// and each node's in their own order.
-func (k *call) submitMany(batch []*op) {
+// and each node's in their own order. Those whose turn it is are not held.
+func (k *call) submitMany(batch []*op, turn bool) {
 	type group struct {
 		n   *node
 		ops []*op
@@ -117,6 +160,10 @@ func (k *call) submitMany(batch []*op) {
 		if n == nil {
 			continue
 		}
+		if !turn && k.hold(o) {
+			continue
+		}
+		k.out(o)
 		if last == nil || last.n != n {
 			i := slices.IndexFunc(groups, func(g group) bool { return g.n == n })
 			if i < 0 {
@@ -136,18 +183,17 @@ func (k *call) submitMany(batch []*op) {
 func (k *call) out(o *op) {
 	k.away[o.index] = o
 	k.nAway++
+	k.crowd(o.set).away++
 	o.moved = time.Time{}
 }
 
 func (k *call) in(o *op) {
 	k.away[o.index] = nil
 	k.nAway--
+	k.crowd(o.set).away--
 }
 
 func (k *call) enqueue(n *node, ops []*op) {
-	for _, o := range ops {
-		k.out(o)
-	}
 	refused, retired := n.enqueue(ops)
 	for _, o := range refused {
 		k.in(o)
@@ -170,10 +216,7 @@ func (k *call) aim(o *op, prev *node) *node {
 	}
 	addr := o.aim(r)
 	if addr == "" {
-		k.c.routes.refresh()
-		if len(k.c.routes.hub.Load().Sets) > 1 {
-			k.c.routes.refreshSet(r.Set)
-		}
+		k.c.routes.refreshFor(r.Set)
 		k.settle(o, &reply{code: seqpb.Code_CODE_NOT_READY, cause: fmt.Errorf("nobody owns section %d of set %s yet", r.Section, r.Set)})
 		return nil
 	}
@@ -217,10 +260,7 @@ func (k *call) settle(o *op, r *reply) {
 	elsewhere := k.c.routes.doubt(&o.attempt, o.id, r)
 	next, refresh := decide(outcome{code: r.code, idempotent: o.idempotent(), elsewhere: elsewhere, redirects: o.redirects})
 	if refresh {
-		k.c.routes.refresh()
-		if k.seen != nil && len(k.seen.Sets) > 1 && o.set != "" {
-			k.c.routes.refreshSet(o.set)
-		}
+		k.c.routes.refreshFor(o.set)
 	}
 	switch next {
 	case stepNow:

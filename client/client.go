@@ -109,6 +109,7 @@ func (c *Client) Close() error {
 	c.mu.Unlock()
 	c.calls.Wait()
 	c.stop()
+	c.routes.end()
 	c.pool.workers.Wait()
 	c.background.Wait()
 	c.pool.close()
@@ -148,7 +149,7 @@ func (c *Client) Route(ctx context.Context, key Key) (Route, error) {
 		if err == nil && r.Owned() {
 			return publicRoute(r), nil
 		}
-		c.routes.refresh()
+		c.routes.refreshFor(r.Set)
 		next, waitErr := c.routes.hub.Wait(ctx, t)
 		switch {
 		case waitErr == nil:

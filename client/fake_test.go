@@ -66,6 +66,8 @@ type fakeNode struct {
 	refuse func(keys []string) error
 	// deny has it say "not owner" to everything.
 	deny bool
+	// noGaps: it has no ledgers.
+	noGaps bool
 	// hint overrides the hint of "not owner".
 	hint *string
 
@@ -73,6 +75,7 @@ type fakeNode struct {
 	timeouts   []uint32
 	fetches    []time.Time
 	watches    int
+	gapsAsked  int
 	keyWatches int
 	keysOpen   int
 	open       int // connections
@@ -389,6 +392,10 @@ func (f *fakeConn) Gaps(ctx context.Context, req *seqpb.GapsRequest) (*seqpb.Gap
 	}
 	f.n.c.mu.Lock()
 	defer f.n.c.mu.Unlock()
+	f.n.gapsAsked++
+	if f.n.noGaps {
+		return nil, wire.Refusef(seqpb.Code_CODE_NOT_OWNER, "not of this set")
+	}
 	key := req.Space + "/" + req.Name
 	if req.Name == "" {
 		key = req.Space + "/" + fmt.Sprint(req.Uid)

@@ -30,14 +30,14 @@ func (c *Client) Gaps(ctx context.Context, key Key) ([]Gap, error) {
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
 	for waits := 0; ; waits++ {
-		gaps, addr, err := c.gapsOnce(ctx, id, req)
+		gaps, set, addr, err := c.gapsOnce(ctx, id, req)
 		if err == nil {
 			return gaps, nil
 		}
 		code := wire.CodeOf(err)
 		next, refresh := decide(outcome{code: code, idempotent: true})
 		if refresh {
-			c.routes.refresh()
+			c.routes.refreshFor(set)
 		}
 		failure := &Error{Kind: Kind(code), Key: key, Owner: addr, Err: err}
 		if code == seqpb.Code_CODE_UNKNOWN_RESULT {
@@ -60,15 +60,17 @@ func (c *Client) Gaps(ctx context.Context, key Key) ([]Gap, error) {
 // gapsTimeout is for one node to answer; then the owner might be another one.
 const gapsTimeout = time.Second
 
-// gapsOnce asks the key's owner, or any node while it has none.
-func (c *Client) gapsOnce(ctx context.Context, id ids.Key, req *seqpb.GapsRequest) (gaps []Gap, addr string, err error) {
+// gapsOnce asks the key's owner, or any node of its Set while it has none.
+func (c *Client) gapsOnce(ctx context.Context, id ids.Key, req *seqpb.GapsRequest) (gaps []Gap, set, addr string, err error) {
 	r, err := c.routes.hub.Load().Lookup(id)
 	if err != nil {
-		return nil, "", wire.Refusef(seqpb.Code_CODE_NOT_READY, "%v", err)
+		return nil, "", "", wire.Refusef(seqpb.Code_CODE_NOT_READY, "%v", err)
 	}
-	addr = r.Owner.Addr
-	if addr == "" {
-		addr = c.routes.candidates()[0]
+	if addr = r.Owner.Addr; addr == "" {
+		if addr = c.routes.anyOf(r.Set); addr == "" {
+			c.routes.refreshFor(r.Set)
+			return nil, r.Set, "", wire.Refusef(seqpb.Code_CODE_NOT_READY, "no node of set %s is known yet", r.Set)
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, gapsTimeout)
 	defer cancel()
@@ -86,5 +88,18 @@ func (c *Client) gapsOnce(ctx context.Context, id ids.Key, req *seqpb.GapsReques
 		}
 		return nil
 	})
-	return gaps, addr, err
+	return gaps, r.Set, addr, err
+}
+
+// anyOf is an AllocSvr of a Set; "" if none is known. In a cluster of one Set any
+// server will do.
+func (r *routes) anyOf(set string) string {
+	t := r.hub.Load()
+	if len(t.Sets) == 1 {
+		return r.candidates()[0]
+	}
+	if s := t.Set(set); s != nil && len(s.Nodes) > 0 {
+		return r.shuffled(nodesOf(s))[0]
+	}
+	return ""
 }

@@ -110,7 +110,7 @@ func (s *keyStream) take(m *seqpb.KeyValues) error {
 		if k := &w.keys[s.keys[f.Index]]; k.stream == s {
 			w.leave(k, &reply{
 				code: f.Code, cause: &wire.Refused{Code: f.Code, Message: f.Message},
-				hint: f.OwnerAddr, hintEpoch: ids.Epoch(f.Epoch),
+				hint: hintOf(f),
 			})
 		}
 	}

@@ -57,10 +57,8 @@ type attempt struct {
 	// node of the last submission, and the Set it was routed by.
 	node *node
 	set  string
-	// hint is an owner that a node named, worth following while the table's
-	// epoch for the section is below hintEpoch.
-	hint      string
-	hintEpoch ids.Epoch
+	// hint is an owner that a node named; see aim.go.
+	hint      hint
 	epoch     ids.Epoch
 	redirects int // since the last back-off
 	waits     int // back-offs
@@ -80,10 +78,9 @@ type attempt struct {
 
 // reply is the outcome of one attempt.
 type reply struct {
-	code      seqpb.Code
-	cause     error
-	hint      string
-	hintEpoch ids.Epoch
+	code  seqpb.Code
+	cause error
+	hint  hint
 	// cold: the node has no number for the key before the durable tier answers.
 	cold bool
 

@@ -85,7 +85,7 @@ func (p *pool) follow(t *router.Table) {
 	for _, n := range stay {
 		n.bounce(func(o *op) bool {
 			r, err := t.Lookup(o.id)
-			return err == nil && r.Owned() && r.Owner.Addr != n.addr && r.Epoch >= o.hintEpoch
+			return err == nil && r.Owned() && r.Owner.Addr != n.addr && !o.hint.beats(r)
 		})
 	}
 }

@@ -40,6 +40,8 @@ type routes struct {
 	background *sync.WaitGroup
 
 	mu sync.Mutex // guards what is below
+	// ending: the client closes, and no goroutine may be begun any more.
+	ending bool
 	// sets has room for one wish for each Set; see refreshSet.
 	sets map[string]chan struct{}
 	// next counts up through the servers to ask.

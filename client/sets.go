@@ -6,14 +6,28 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/seqsvr/seqsvr/router"
 )
+
+// refreshFor asks for newer routes of keys in a Set, "" if it is not known which.
+// It does not wait.
+func (r *routes) refreshFor(set string) {
+	r.refresh()
+	if set != "" && len(r.hub.Load().Sets) > 1 {
+		r.refreshSet(set)
+	}
+}
 
 // refreshSet asks for the owners of one Set, of that Set itself: its AllocSvrs, and
 // the StoreSvrs that the Set map names. It does not wait. Each Set has a goroutine
-// of its own for that, so that a dead one delays nobody but its own callers. It is
-// to be called by calls only, which Close waits for before it ends the goroutines.
+// of its own for that, so that a dead one delays nobody but its own callers.
 func (r *routes) refreshSet(name string) {
 	r.mu.Lock()
+	if r.ending {
+		r.mu.Unlock()
+		return
+	}
 	want := r.sets[name]
 	if want == nil {
 		want = make(chan struct{}, 1)
@@ -25,6 +39,13 @@ func (r *routes) refreshSet(name string) {
 	case want <- struct{}{}:
 	default: // one is asked for already
 	}
+}
+
+// end has no more goroutines begun.
+func (r *routes) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ending = true
 }
 
 // runRefreshSet carries out the wishes for one Set: one at a time, and not too often.
@@ -58,11 +79,19 @@ func (r *routes) ofSet(name string) []string {
 	if s == nil {
 		return nil
 	}
-	var out, stalled []string
+	return r.shuffled(append(nodesOf(s), s.Stores...))
+}
+
+func nodesOf(s *router.SetRoutes) (out []string) {
 	for i := range s.Nodes {
 		out = append(out, s.Nodes[i].Addr)
 	}
-	out = append(out, s.Stores...)
+	return out
+}
+
+// shuffled are addresses from any of them on, and last those that give no answers.
+func (r *routes) shuffled(out []string) []string {
+	var stalled []string
 	if len(out) > 0 {
 		k := r.opts.rand.intN(len(out))
 		out = slices.Concat(out[k:], out[:k])

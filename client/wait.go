@@ -27,12 +27,22 @@ func (k *call) abandon(why error) {
 			k.home(<-k.back)
 		}
 	}
+	k.release()
 	for _, o := range append(k.ready, k.delayed...) {
 		k.fail(o, why)
 	}
 	k.ready, k.delayed = k.ready[:0], k.delayed[:0]
 	if k.timer != nil {
 		k.timer.Stop()
+	}
+}
+
+// release has the ops that were held back look where to go again.
+func (k *call) release() {
+	for i := range k.crowds {
+		c := &k.crowds[i]
+		k.ready = append(k.ready, c.held...)
+		c.held = nil
 	}
 }
 
@@ -126,6 +136,9 @@ func (k *call) arm() <-chan time.Time {
 // changes nothing about that: in a planned move the answer is on its way, with
 // a number that the next owner may not remember to have been given.
 func (k *call) reroute(t *router.Table) {
+	if t.Map.Version != k.seen.Map.Version {
+		k.release() // their Sets may be others now
+	}
 	k.seen = t
 	rest := k.delayed[:0]
 	for _, o := range k.delayed {
@@ -142,7 +155,7 @@ func (k *call) reroute(t *router.Table) {
 		}
 		r, err := t.Lookup(o.id)
 		switch {
-		case err != nil || !r.Owned() || r.Owner.Addr == o.node.addr || r.Epoch < o.hintEpoch:
+		case err != nil || !r.Owned() || r.Owner.Addr == o.node.addr || o.hint.beats(r):
 			o.moved = time.Time{}
 		case o.method == methodCurrent:
 			if k.leave(o) {

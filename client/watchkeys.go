@@ -158,7 +158,7 @@ func (w *keyWatch) reroute(t *router.Table) {
 			continue
 		}
 		r, err := t.Lookup(k.id)
-		if err == nil && r.Owned() && r.Owner.Addr != k.stream.addr && r.Epoch >= k.hintEpoch {
+		if err == nil && r.Owned() && r.Owner.Addr != k.stream.addr && !k.hint.beats(r) {
 			w.detach(k)
 			k.due = time.Time{}
 		}
@@ -215,7 +215,7 @@ func (w *keyWatch) aim(t *router.Table, k *watchedKey) string {
 			return addr
 		}
 	}
-	w.c.routes.refresh()
+	w.c.routes.refreshFor(r.Set)
 	w.later(k, seqpb.Code_CODE_NOT_READY)
 	return ""
 }
@@ -259,7 +259,7 @@ func (w *keyWatch) leave(k *watchedKey, r *reply) {
 	elsewhere := w.c.routes.doubt(&k.attempt, k.id, r)
 	next, refresh := decide(outcome{code: r.code, idempotent: true, elsewhere: elsewhere, redirects: k.redirects})
 	if refresh {
-		w.c.routes.refresh()
+		w.c.routes.refreshFor(k.set)
 	}
 	switch next {
 	case stepNow:

@@ -274,7 +274,12 @@ type Failure struct {
 
 	// With CODE_NOT_OWNER: where to go instead, as far as this node knows.
 	OwnerAddr string `protobuf:"bytes,4,opt,name=owner_addr" json:"owner_addr,omitempty"`
-	Epoch     uint64 `protobuf:"varint,5,opt,name=epoch" json:"epoch,omitempty"`
+
+	// Of the key's section, in the owner's Set.
+	Epoch uint64 `protobuf:"varint,5,opt,name=epoch" json:"epoch,omitempty"`
+
+	// The Set that the owner is of; empty: that of the node that answers.
+	OwnerSet string `protobuf:"bytes,6,opt,name=owner_set" json:"owner_set,omitempty"`
 }
 
 func (x *Failure) Reset() { *x = Failure{} }
@@ -316,6 +321,13 @@ func (x *Failure) GetEpoch() uint64 {
 		return x.Epoch
 	}
 	return 0
+}
+
+func (x *Failure) GetOwnerSet() string {
+	if x != nil {
+		return x.OwnerSet
+	}
+	return ""
 }
 
 type CurrentRequest struct {
