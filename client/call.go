@@ -307,7 +307,7 @@ func (k *call) fail(o *op, giveUp error) {
 func (o *op) result() Result {
 	r := Result{
 		Key: o.key, First: int64(o.reply.value), Count: int64(o.n), Prev: int64(o.reply.value) - 1,
-		Discontinuity: o.reply.hole, Replayed: o.reply.replayed,
+		Discontinuity: o.reply.hole, Replayed: o.reply.replayed, Repeated: o.maybe,
 	}
 	if o.reply.windowSince > 0 {
 		r.WindowSince = time.UnixMilli(int64(o.reply.windowSince))

@@ -24,6 +24,10 @@ type Result struct {
 	Discontinuity *Hole
 	// Replayed: the numbers are those of an earlier call with this request id.
 	Replayed bool
+	// Repeated: the client repeated the call after an attempt whose outcome is not
+	// known. If the numbers are not Replayed and the window began after the call
+	// did, that attempt may have taken numbers that are nobody's now.
+	Repeated bool
 	// WindowSince is since when the owner remembers request ids; zero without one.
 	WindowSince time.Time
 	// Err is set in results of AllocMany only, and then the rest is zero but Key.

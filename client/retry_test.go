@@ -121,7 +121,7 @@ func TestALostReplyIsRetriedWithItsRequestID(t *testing.T) {
 		c := dial(t, f)
 		time.AfterFunc(500*time.Millisecond, func() { f.change(func() { f.nodes["a:1"].mute = false }) })
 		r, err := c.AllocN(t.Context(), client.UID(1), 3, client.WithRequestID(id))
-		if err != nil || r.First != 1 || r.Count != 3 || !r.Replayed || !r.WindowSince.Equal(time.UnixMilli(1000)) {
+		if err != nil || r.First != 1 || r.Count != 3 || !r.Replayed || !r.Repeated || !r.WindowSince.Equal(time.UnixMilli(1000)) {
 			t.Fatalf("%+v, %v", r, err)
 		}
 		if f.counters["uid/1"] != 3 {
@@ -131,7 +131,7 @@ func TestALostReplyIsRetriedWithItsRequestID(t *testing.T) {
 			{Key: client.UID(1), N: 1},
 			{Key: client.UID(1), N: 3, RequestID: id},
 		})
-		if err != nil || results[0].Replayed || results[0].First != 4 || !results[1].Replayed || results[1].First != 1 {
+		if err != nil || results[0].Replayed || results[0].Repeated || results[1].Repeated || results[0].First != 4 || !results[1].Replayed || results[1].First != 1 {
 			t.Errorf("%+v, %v", results, err)
 		}
 	})
