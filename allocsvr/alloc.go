@@ -2,11 +2,11 @@ package allocsvr
 
 import (
 	"context"
-	"math/bits"
 	"time"
 
 	"github.com/seqsvr/seqsvr/allocsvr/arena"
 	"github.com/seqsvr/seqsvr/allocsvr/dedupe"
+	"github.com/seqsvr/seqsvr/allocsvr/raise"
 	"github.com/seqsvr/seqsvr/internal/ids"
 )
 
@@ -102,17 +102,10 @@ func (s *Server) take(w *world, sec *section, a *ask, out *answer) bool {
 	}
 	out.first = first
 	sec.taken.Add(uint64(a.n))
-	if s.runsLow(a.key, left, ids.Seq(a.n)) {
+	if st := w.stepsOf(a.key); left < st.half && raise.RunsLow(st.policy, a.key, left, ids.Seq(a.n), st.half) {
 		s.prefetch(w, sec, a.key)
 	}
 	return true
-}
-
-// runsLow: this very take went below half of a step, or past a further halving
-// in case that the raise asked for at the first did not come about.
-func (s *Server) runsLow(k ids.Key, left, n ids.Seq) bool {
-	half := s.cfg.Policy.Step(k) / 2
-	return left < half && (left+n >= half || bits.Len64(uint64(left)) != bits.Len64(uint64(left+n)))
 }
 
 // keySet is a set of keys that costs nothing while it is empty, and that a

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seqsvr/seqsvr/allocsvr/raise"
 	"github.com/seqsvr/seqsvr/allocsvr/storetest"
 	"github.com/seqsvr/seqsvr/internal/ids"
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
@@ -79,7 +80,7 @@ func TestAnExpiredLeaseServesNothing(t *testing.T) {
 // The holder must be silent before the leader may give its sections away.
 func TestTheLeaseEndsBeforeTheLeaderGivesUp(t *testing.T) {
 	inRig(t, auto, func(r *rig) {
-		a := r.boot("a1", func(c *Config) { c.Step = 100_000 })
+		a := r.boot("a1", func(c *Config) { c.Steps = raise.Fixed(100_000) })
 		a.wantNext(t, uid(1), 1)
 		a.net.Cut(true)
 		var silent time.Time

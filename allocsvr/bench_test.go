@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seqsvr/seqsvr/allocsvr/arena"
+	"github.com/seqsvr/seqsvr/allocsvr/raise"
 	"github.com/seqsvr/seqsvr/allocsvr/storetest"
 	"github.com/seqsvr/seqsvr/internal/clock"
 	"github.com/seqsvr/seqsvr/internal/ids"
@@ -18,13 +19,16 @@ import (
 
 // warmServer is a real server, with production's clock and an arena in shared
 // memory, that has the first uids.
-func warmServer(b testing.TB, uids int) *Server {
+func warmServer(b testing.TB, uids int, change ...func(*Config)) *Server {
 	b.Helper()
 	store := storetest.New(storetest.Config{Sections: 1024, Auto: true})
 	cfg := Config{
 		Node: "bench", Cluster: "test", Addr: "bench:1", Stores: []string{"store-1"}, Dial: store.Dial(&storetest.Net{}),
 		Region: arena.NewFile(filepath.Join("/dev/shm", fmt.Sprintf("seqsvr-bench-%d.arena", rand.Uint32())), 1<<30),
-		Clock:  clock.Boottime(), Step: 1 << 30, BootID: "boot",
+		Clock:  clock.Boottime(), Steps: raise.Fixed(1 << 30), BootID: "boot",
+	}
+	for _, c := range change {
+		c(&cfg)
 	}
 	s, err := Start(cfg)
 	if err != nil {
@@ -68,6 +72,36 @@ func BenchmarkAllocOne(b *testing.B) {
 				})
 			}
 			wg.Wait()
+		})
+	}
+}
+
+// Once the steps have grown, an adaptive policy costs a warm call what a fixed one does.
+func BenchmarkAllocOneByPolicy(b *testing.B) {
+	for _, c := range []struct {
+		name  string
+		steps raise.Steps
+	}{
+		{"fixed", raise.Fixed(1 << 20)},
+		{"adaptive", raise.Steps{Adaptive: true, Min: 10, Max: 1 << 20, Target: raise.DefaultTarget}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			const keys = 1024
+			s := warmServer(b, keys, func(cfg *Config) { cfg.Steps = c.steps })
+			call := func(i int) {
+				if _, err := s.AllocOne(context.Background(), uid(uint64(i%keys)), 1, nil); err != nil {
+					b.Fatal(err)
+				}
+			}
+			for i := range 2_000_000 {
+				call(i)
+			}
+			b.ReportAllocs()
+			i := 0
+			for b.Loop() {
+				i++
+				call(i)
+			}
 		})
 	}
 }

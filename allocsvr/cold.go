@@ -151,7 +151,7 @@ func (s *Server) want(w *world, a *ask, handOver time.Time) (await, *Failure) {
 		e = &extend{s: s, w: w, sec: sec, key: a.key, epoch: sec.epoch, done: make(chan struct{})}
 		sec.extending[a.key] = e
 	}
-	e.need = max(e.need, s.roomFor(a))
+	e.need = max(e.need, s.roomFor(w, a))
 	if !e.urgent {
 		if err := s.queue.Submit(raise.Urgent, &ticket{e: e}); err != nil {
 			if e.queued {
@@ -210,14 +210,14 @@ const (
 // its own. If the last raise asked for enough, and others were faster while it was
 // under way, as many as they took are asked for twice over: an ask for more than
 // a step would else never come through beside a stream of small ones.
-func (s *Server) roomFor(a *ask) ids.Seq {
+func (s *Server) roomFor(w *world, a *ask) ids.Seq {
 	n := ids.Seq(a.n)
 	if a.raised >= n+a.spare {
 		defer s.arena.Guard().Enter().Exit()
 		if cell, ok := s.arena.Find(a.key); ok {
 			if cur, bound, closed := cell.Load(); !closed && bound != 0 && bound-cur < n {
-				// No more than as much again is put at risk for it.
-				a.spare = min(2*(a.spare+n-(bound-cur)), max(n, s.cfg.Policy.Step(a.key)))
+				// No more than a step is put at risk for it.
+				a.spare = min(2*(a.spare+n-(bound-cur)), w.stepsOf(a.key).steps.Largest())
 			}
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seqsvr/seqsvr/allocsvr/arena"
+	"github.com/seqsvr/seqsvr/allocsvr/raise"
 	"github.com/seqsvr/seqsvr/allocsvr/storetest"
 	"github.com/seqsvr/seqsvr/internal/ids"
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
@@ -29,7 +30,7 @@ func real(t testing.TB, cfg storetest.Config, names ...string) (*storetest.Store
 		n := &node{name: name, net: &storetest.Net{}, memory: arena.NewHeap(name, 0)}
 		s, err := Start(Config{
 			Node: name, Cluster: "test", Addr: name + ":1", Stores: []string{"store-1"}, Dial: store.Dial(n.net),
-			Region: n.memory, BootID: "boot", Step: 1000, ArenaMaxBytes: 1 << 30,
+			Region: n.memory, BootID: "boot", Steps: raise.Fixed(1000), ArenaMaxBytes: 1 << 30,
 		})
 		if err != nil {
 			t.Fatal(err)

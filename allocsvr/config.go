@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -50,9 +51,10 @@ type Config struct {
 	// DataDir keeps the route cache; "" keeps none.
 	DataDir string
 
-	// Step is how many numbers a raise asks for; Policy replaces it if set.
-	Step   ids.Seq
-	Policy raise.StepPolicy
+	// Steps is how many numbers raises ask for.
+	Steps raise.Steps
+	// Spaces has what differs for single spaces, by their names.
+	Spaces map[string]SpaceConfig
 	// IdleAfter: a key that was not used for that long is handed back, some time
 	// before half of it more has passed; negative: never.
 	IdleAfter time.Duration
@@ -60,10 +62,9 @@ type Config struct {
 	// the longest ago are handed back, until a tenth of the arena is free below it.
 	// Negative: never; then a full arena refuses new keys.
 	ArenaHighWater int
-	// Window is how long request ids are remembered, Windows for single spaces;
-	// WindowEntriesMax bounds how many. See dedupe.Options for the defaults.
+	// Window is how long request ids are remembered; WindowEntriesMax bounds how many
+	// are, of all spaces. See dedupe.Options for the defaults.
 	Window           time.Duration
-	Windows          map[ids.SpaceID]time.Duration
 	WindowEntriesMax int
 	// MaxN is the most numbers of one key in one request; at most 2^31 − 1.
 	MaxN uint32
@@ -87,6 +88,15 @@ type Config struct {
 
 	// Bugs is for fault-injection tests. Leave it zero.
 	Bugs Bugs
+}
+
+// SpaceConfig is what differs for one space. The zero value of a field: nothing.
+type SpaceConfig struct {
+	Steps raise.Steps
+	// Window is how long request ids of its keys are remembered; WindowEntriesMax
+	// bounds how many of them are, within Config.WindowEntriesMax.
+	Window           time.Duration
+	WindowEntriesMax int
 }
 
 // Bugs switches single rules off, so that tests can show that they would
@@ -135,7 +145,7 @@ func (c *Config) setDefaults() error {
 	need(c.Addr != "", "Addr")
 	need(len(c.Stores) > 0, "Stores")
 	need(c.Dial != nil, "Dial")
-	orDefault(&c.Step, DefaultStep)
+	orDefault(&c.Steps, raise.Fixed(DefaultStep))
 	orDefault(&c.MaxN, DefaultMaxN)
 	orDefault(&c.IdleAfter, DefaultIdleAfter)
 	orDefault(&c.ArenaHighWater, DefaultArenaHighWater)
@@ -145,17 +155,22 @@ func (c *Config) setDefaults() error {
 	orDefault(&c.MaxWait, DefaultMaxWait)
 	orDefault(&c.StopLinger, DefaultStopLinger)
 	orDefault(&c.StopTimeout, DefaultStopTimeout)
-	if c.Step > ids.MaxSeq {
-		errs = append(errs, fmt.Errorf("a Step of %d is above %d", c.Step, ids.MaxSeq))
+	if err := c.Steps.Check(); err != nil {
+		errs = append(errs, fmt.Errorf("field Steps: %w", err))
+	}
+	for name, sp := range c.Spaces {
+		if sp.Steps == (raise.Steps{}) {
+			continue
+		}
+		if err := sp.Steps.Check(); err != nil {
+			errs = append(errs, fmt.Errorf("field Steps of space %s: %w", name, err))
+		}
 	}
 	if c.ArenaHighWater > 100 {
 		errs = append(errs, fmt.Errorf("an ArenaHighWater of %d %% is above 100", c.ArenaHighWater))
 	}
 	if c.MaxN > maxNMax {
 		errs = append(errs, fmt.Errorf("a MaxN of %d is above %d", c.MaxN, maxNMax))
-	}
-	if c.Policy == nil {
-		c.Policy = raise.Fixed(c.Step)
 	}
 	if c.Clock == nil {
 		c.Clock = clock.Boottime()
@@ -170,6 +185,20 @@ func (c *Config) setDefaults() error {
 	}
 	if len(errs) > 0 {
 		return fmt.Errorf("allocsvr configuration: %w", errors.Join(errs...))
+	}
+	return nil
+}
+
+// knowsSpaces refuses what is configured of spaces that the cluster does not have.
+func (c *Config) knowsSpaces(spaces []ids.Space) error {
+	var known []string
+	for _, sp := range spaces {
+		known = append(known, sp.Name)
+	}
+	for name := range c.Spaces {
+		if !slices.Contains(known, name) {
+			return fmt.Errorf("the configuration of allocsvr %s speaks of space %q, and the cluster has %v: correct its spaces", c.Node, name, known)
+		}
 	}
 	return nil
 }

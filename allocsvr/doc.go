@@ -8,6 +8,10 @@
 // Guarantees:
 //   - A number is issued only below a bound that a quorum of the StoreSvr group
 //     has made durable, in an epoch that this process owns.
+//   - When every call on a key has its answer, at most one step, the largest that its
+//     policy allows, lies between its last number and its bound: what the loss of
+//     this machine costs it. A call that waits may have as many as it asked for
+//     granted beside that (steps.go).
 //   - A reply's numbers of one key are consecutive, and follow the key's last
 //     number; across a hole that a lost machine left, the first reply says so.
 //   - Closing a section is one-way within an epoch. A hand-back leaves only after

@@ -98,7 +98,7 @@ func TestAKeyUnderARaiseIsNotHandedBack(t *testing.T) {
 // Ranges freeze and thaw, keys go idle, callers call: every number once and in order.
 func TestFreezesAndEvictionsUnderTrafficSkipAndRepeatNothing(t *testing.T) {
 	inRig(t, storetest.Config{}, func(r *rig) {
-		a := r.boot("a1", idleAfter(20*time.Millisecond), func(c *Config) { c.Step = 10 })
+		a := r.boot("a1", idleAfter(20*time.Millisecond), func(c *Config) { c.Steps = raise.Fixed(10) })
 		r.store.Assign("a1")
 		settle()
 		done := make(chan struct{})

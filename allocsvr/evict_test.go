@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seqsvr/seqsvr/allocsvr/raise"
 	"github.com/seqsvr/seqsvr/allocsvr/storetest"
 	"github.com/seqsvr/seqsvr/internal/ids"
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
@@ -257,7 +258,7 @@ func TestADrainAmidEvictionsLosesNoNumber(t *testing.T) {
 // Callers, evictions and time-outs together: every number once and in order.
 func TestEvictionsUnderTrafficSkipAndRepeatNothing(t *testing.T) {
 	inRig(t, auto, func(r *rig) {
-		a := r.boot("a1", idleAfter(20*time.Millisecond), func(c *Config) { c.Step = 10 })
+		a := r.boot("a1", idleAfter(20*time.Millisecond), func(c *Config) { c.Steps = raise.Fixed(10) })
 		var wg sync.WaitGroup
 		for g := range uint64(8) {
 			wg.Go(func() {

@@ -2,6 +2,7 @@ package allocsvr
 
 import (
 	"errors"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -19,8 +20,10 @@ type extend struct {
 	key   ids.Key
 	epoch ids.Epoch
 
-	// need is the most that one waiting caller wants, and asked what was asked for.
-	need, asked ids.Seq
+	// need is the most that one waiting caller wants, and asked what was asked for:
+	// the key's step beyond cur, at the time at, or more if more is needed.
+	need, asked, step, cur ids.Seq
+	at                     time.Time
 	// queued in any lane; urgent: in that of the waiting callers.
 	queued, urgent bool
 	// carrier is the ticket that went out with a batch.
@@ -46,13 +49,15 @@ func (t *ticket) Fill(op *state.Op) bool {
 		return false
 	}
 	e.carrier = t
-	e.asked = max(e.s.cfg.Policy.Step(e.key), e.need)
-	*op = state.Op{Kind: state.OpExtend, Epoch: e.epoch, Key: e.key, Step: e.asked}
 	tok := e.s.arena.Guard().Enter()
 	defer tok.Exit()
+	e.cur, e.at = 0, time.Now()
 	if cell, ok := e.s.arena.Find(e.key); ok {
-		op.Cur, _, _ = cell.Load()
+		e.cur, _, _ = cell.Load()
 	}
+	e.step = e.w.stepsOf(e.key).policy.Step(e.key, e.cur, e.at)
+	e.asked = max(e.step, e.need)
+	*op = state.Op{Kind: state.OpExtend, Epoch: e.epoch, Key: e.key, Cur: e.cur, Step: e.asked}
 	return true
 }
 
@@ -100,6 +105,7 @@ func (e *extend) wanted() bool {
 // apply needs sec.mu, with the section serving in the extend's epoch.
 func (e *extend) apply(res state.OpResult) {
 	if res.Refusal == state.OK {
+		e.granted(res)
 		e.publish(res)
 		return
 	}
@@ -128,6 +134,13 @@ func (e *extend) apply(res state.OpResult) {
 		log.Error("raise refused", zap.Stringer("key", e.key), zap.Stringer("refusal", res.Refusal))
 		e.fail = failf(seqpb.Code_CODE_INVALID_ARGUMENT, "the store group refuses the key: %v", res.Refusal)
 	}
+}
+
+// granted tells the policy, which judges by it how fast the key's numbers go.
+func (e *extend) granted(res state.OpResult) {
+	st := e.w.stepsOf(e.key)
+	st.policy.Granted(e.key, max(e.cur, res.Floor), e.step, e.at)
+	st.count(e.asked)
 }
 
 func (e *extend) publish(res state.OpResult) {

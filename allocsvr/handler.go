@@ -31,6 +31,10 @@ func (h handler) Welcomed(w *seqpb.Welcome) error {
 	if len(spaces) == 0 {
 		return errors.New("welcome without spaces")
 	}
+	if err := s.cfg.knowsSpaces(spaces); err != nil {
+		s.fail(err)
+		return err
+	}
 	if now := s.world.Load(); now != nil && !now.lost.Load() && now.session == id.Session {
 		return s.arena.Adopt(id.Incarnation)
 	}
@@ -53,7 +57,7 @@ func (h handler) Welcomed(w *seqpb.Welcome) error {
 		}
 	}
 	s.previous = arena.Identity{}
-	world := newWorld(w.ClusterId, w.Set, id.Session, spaces, w.Sections)
+	world := newWorld(w.ClusterId, w.Set, id.Session, spaces, s.cfg.stepsOf(spaces), w.Sections)
 	if t := s.hub.Load(); t.Known() && t.ClusterID == w.ClusterId {
 		world.learn(t, true, nil)
 	}
@@ -137,6 +141,7 @@ func (h handler) Load(hb *seqpb.Heartbeat) {
 	hb.Directive = w.keeper.carriedOut()
 	l := s.load.look(s, w)
 	hb.Keys, hb.Rate = uint64(l.keys), l.rate
+	hb.Steps = stepsPB(w.lookSteps())
 	hb.Section, hb.SectionKeys, hb.SectionRate = l.section, l.sectionKeys, l.sectionRate
 }
 

@@ -44,6 +44,9 @@ var metrics = []metric{
 	gauge("lease_remaining_seconds", "For how long the lease holds.", func(s *Stats) float64 { return s.LeaseRemaining.Seconds() }),
 }
 
+var stepDesc = prometheus.NewDesc("seqsvr_alloc_step",
+	"How many numbers raises asked for, each, by space; their count is that of the raises in this session.", []string{"space"}, nil)
+
 type collector struct{ s *Server }
 
 // Collector presents Stats to a Prometheus registry of the caller's.
@@ -54,6 +57,7 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, m := range metrics {
 		ch <- m.desc
 	}
+	ch <- stepDesc
 }
 
 // Collect implements prometheus.Collector.
@@ -61,5 +65,8 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	st := c.s.Stats()
 	for _, m := range metrics {
 		ch <- prometheus.MustNewConstMetric(m.desc, m.kind, m.value(&st))
+	}
+	for _, l := range st.Steps {
+		ch <- prometheus.MustNewConstHistogram(stepDesc, l.Raises, float64(l.Numbers), l.UpTo, l.Space)
 	}
 }

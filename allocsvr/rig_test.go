@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seqsvr/seqsvr/allocsvr/arena"
+	"github.com/seqsvr/seqsvr/allocsvr/raise"
 	"github.com/seqsvr/seqsvr/allocsvr/storetest"
 	"github.com/seqsvr/seqsvr/internal/clock"
 	"github.com/seqsvr/seqsvr/internal/ids"
@@ -64,7 +65,7 @@ func (r *rig) boot(name string, change ...func(*Config)) *node {
 	}
 	n.cfg = Config{
 		Node: name, Cluster: "test", Addr: name + ":1", Stores: []string{"store-1", "store-2"}, Dial: r.store.Dial(n.net),
-		DialPeer: r.peers.Dial, Region: n.memory, BootID: "boot", Step: 100, Clock: clock.Go(),
+		DialPeer: r.peers.Dial, Region: n.memory, BootID: "boot", Steps: raise.Fixed(100), Clock: clock.Go(),
 		Jitter: func(d time.Duration) time.Duration { return d },
 	}
 	for _, c := range change {

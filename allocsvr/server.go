@@ -88,7 +88,7 @@ func Start(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("allocsvr %s: %w", cfg.Node, err)
 	}
-	s.window = dedupe.New(dedupe.Options{Arena: s.arena, EntriesMax: cfg.WindowEntriesMax, Window: cfg.Window, Windows: cfg.Windows, Logger: log})
+	s.window = dedupe.New(dedupe.Options{Arena: s.arena, EntriesMax: cfg.WindowEntriesMax, Window: cfg.Window, Logger: log})
 	s.previous, err = s.arena.Previous()
 	if err != nil {
 		s.previous = arena.Identity{}

@@ -32,6 +32,8 @@ type Stats struct {
 	Rate      float64
 	// Raises that a caller waited for, Prefetches that nobody did.
 	Raises, Prefetches uint64
+	// Steps of the raises that came about, by space.
+	Steps []SpaceSteps
 	// ColdWaits are requests that had to wait, Waiting those that do now.
 	ColdWaits uint64
 	Waiting   int64
@@ -71,7 +73,7 @@ func (s *Server) Stats() Stats {
 	if w == nil {
 		return st
 	}
-	st.Set, st.Session = w.set, w.session
+	st.Set, st.Session, st.Steps = w.set, w.session, w.lookSteps()
 	for i := range w.sections {
 		sec := &w.sections[i]
 		st.Allocated += sec.taken.Load()

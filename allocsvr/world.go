@@ -18,6 +18,7 @@ type world struct {
 	set       string
 	session   ids.SessionID
 	spaces    []ids.Space
+	steps     []*spaceSteps // by space id
 	sections  []section
 	keeper    *keeper
 	sweeper   *sweeper
@@ -39,9 +40,9 @@ type world struct {
 	told atomic.Bool
 }
 
-func newWorld(clusterID, set string, session ids.SessionID, spaces []ids.Space, sections uint32) *world {
+func newWorld(clusterID, set string, session ids.SessionID, spaces []ids.Space, steps []*spaceSteps, sections uint32) *world {
 	w := &world{
-		clusterID: clusterID, set: set, session: session, spaces: spaces, sections: make([]section, sections),
+		clusterID: clusterID, set: set, session: session, spaces: spaces, steps: steps, sections: make([]section, sections),
 		stage: handover.NewStage(clusterID, session, sections), gained: make([]uint64, sections), gains: make([]uint32, sections),
 	}
 	for i := range w.sections {

@@ -208,7 +208,7 @@ func (l *leadership) allocStatuses(n *Node, m *state.Meta) []*seqpb.AllocStatus 
 			l.mu.Lock()
 			a.LeaseMs = max(0, int64((l.book.Deadline(ses.ID)-n.cfg.Clock.Now())/time.Millisecond))
 			if ld := l.loads[ses.ID]; ld != nil {
-				a.Keys, a.Rate = ld.keys, ld.rate
+				a.Keys, a.Rate, a.Steps = ld.keys, ld.rate, ld.steps
 			}
 			if l.streams[ses.ID] == nil {
 				a.State = "silent"

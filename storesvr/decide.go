@@ -8,6 +8,7 @@ import (
 
 	"github.com/seqsvr/seqsvr/internal/ids"
 	"github.com/seqsvr/seqsvr/internal/lease"
+	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
 	"github.com/seqsvr/seqsvr/storesvr/placement"
 	"github.com/seqsvr/seqsvr/storesvr/state"
 )
@@ -30,6 +31,7 @@ type sectionLoad struct {
 type load struct {
 	keys     uint64
 	rate     float64
+	steps    []*seqpb.SpaceSteps // for status
 	sections map[ids.Section]sectionLoad
 }
 

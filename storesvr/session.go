@@ -283,7 +283,7 @@ func loadOf(hb *seqpb.Heartbeat, sections uint32) *load {
 	if n > int(sections) || len(hb.SectionKeys) != n || len(hb.SectionRate) != n {
 		return nil
 	}
-	ld := &load{keys: hb.Keys, rate: hb.Rate, sections: make(map[ids.Section]sectionLoad, n)}
+	ld := &load{keys: hb.Keys, rate: hb.Rate, steps: hb.Steps, sections: make(map[ids.Section]sectionLoad, n)}
 	for i, s := range hb.Section {
 		ld.sections[ids.Section(s)] = sectionLoad{keys: hb.SectionKeys[i], rate: float64(hb.SectionRate[i])}
 	}

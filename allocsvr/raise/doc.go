@@ -19,6 +19,9 @@
 // collected for up to Config.PrefetchDelay or PrefetchKeys first: nobody waits
 // for them yet, and 1000 keys in one Raft entry cost little more than one.
 //
+// It also has the policies that say how far a raise goes (Steps), fixed or adaptive:
+// never beyond Steps.Largest, in bounded memory, and without a cost to warm calls.
+//
 // The package does not know what the operations mean, who owns what, or how
 // the StoreSvr is reached (Executor).
 package raise

@@ -279,7 +279,7 @@ func (c *Cluster) startAlloc(id string) {
 	srv, err := allocsvr.Start(allocsvr.Config{
 		Node: id, Cluster: clusterName, Addr: rpcAddr(id), Stores: rpcAddrs(h.set.stores),
 		Region: h.region, BootID: fmt.Sprintf("%s-boot-%d", id, h.boot),
-		Step: ids.Seq(c.opt.Step), MaxN: uint32(min(c.opt.Step*20, 100_000)), IdleAfter: c.opt.IdleAfter,
+		Steps: c.opt.steps(), MaxN: uint32(min(c.opt.Step*20, 100_000)), IdleAfter: c.opt.IdleAfter,
 		Clock: h.clock, Logger: logger(c.events, id),
 		Dial:     func(addr string) (allocsvr.StoreConn, error) { return allocStoreConn{storeConn{c.net, p, addr}}, nil },
 		DialPeer: func(addr string) (allocsvr.PeerConn, error) { return peerConn{c.net, p, addr}, nil },

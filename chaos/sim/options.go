@@ -2,6 +2,9 @@ package sim
 
 import (
 	"time"
+
+	"github.com/seqsvr/seqsvr/allocsvr/raise"
+	"github.com/seqsvr/seqsvr/internal/ids"
 )
 
 // Options of one run. The zero value of a field means its default.
@@ -29,7 +32,9 @@ type Options struct {
 	Sections                              uint32
 	// Step is by how much bounds are raised: small, so that raises are many.
 	Step uint64
-	TTL  time.Duration
+	// Adaptive: raises by steps up to Step, by how fast a key's numbers go.
+	Adaptive bool
+	TTL      time.Duration
 	// PartKeys is about how many keys of a move are frozen at a time, and
 	// FreezeTimeout for how long at most, unless they are sealed.
 	PartKeys      int
@@ -90,6 +95,14 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
+// steps is the policy of the AllocSvrs: none goes further than Step.
+func (o Options) steps() raise.Steps {
+	if !o.Adaptive {
+		return raise.Fixed(ids.Seq(o.Step))
+	}
+	return raise.Steps{Adaptive: true, Min: max(1, ids.Seq(o.Step)/10), Max: ids.Seq(o.Step), Target: time.Second, Keys: 64}
+}
+
 // Report is what a run did and found.
 type Report struct {
 	Seed uint64
@@ -139,6 +152,7 @@ func Varied(seed uint64) Options {
 		Rate: float64(pick(10, 15, 20)), WithID: r.within(0, 0.6), CallTimeout: time.Duration(pick(1000, 2000, 3000)) * time.Millisecond,
 		IdleAfter: time.Duration(pick(0, 50, 200, 200, 1000)) * time.Millisecond,
 		GapMin:    100 * time.Millisecond, GapMax: time.Duration(pick(1000, 1500, 2500)) * time.Millisecond,
+		Adaptive: pick(0, 0, 1) == 1,
 	}
 	if seed%setsEvery == 0 {
 		o = o.inTwoSets()

@@ -10,7 +10,6 @@ import (
 	"github.com/seqsvr/seqsvr/allocsvr"
 	"github.com/seqsvr/seqsvr/internal/cli"
 	"github.com/seqsvr/seqsvr/internal/config"
-	"github.com/seqsvr/seqsvr/internal/ids"
 	"github.com/seqsvr/seqsvr/internal/node"
 )
 
@@ -53,7 +52,8 @@ func start(c *config.AllocSvr, log *zap.Logger) (*cli.Running, error) {
 			HTTPAddr:  cli.Advertised(lns[2], c.HTTPAdvertise),
 			Stores:    c.Stores, ArenaPath: c.Arena, ArenaMaxBytes: int64(c.ArenaMaxMB) << 20, DataDir: c.Data,
 			IdleAfter: orNever(c.IdleAfter), ArenaHighWater: orNever(c.ArenaHighWater),
-			Step: ids.Seq(c.Step), MaxN: c.MaxN, MaxBatchKeys: c.MaxBatchKeys, MaxInFlight: c.MaxInFlight,
+			Steps: c.Steps.Rule(), Spaces: c.SpaceSettings, Window: c.Requests.Window, WindowEntriesMax: c.Requests.EntriesMax,
+			MaxN: c.MaxN, MaxBatchKeys: c.MaxBatchKeys, MaxInFlight: c.MaxInFlight,
 			StopLinger: c.StopLinger, StopTimeout: c.StopTimeout, Logger: log,
 		},
 		RPC: lns[0], Redis: lns[1], HTTP: lns[2],

@@ -17,7 +17,9 @@ func TestStatusAsJSONAndTable(t *testing.T) {
 		{"status --output json", `{"cluster":"demo","cluster_id":"id-1","sets":[{"name":"s1","ranges":["uid:0-4294967296"],` +
 			`"stores":[{"id":"n1","addr":"10.0.0.1:7110","raft_addr":"10.0.0.1:7120","role":"leader","applied":500,"voter":true,"last_contact_ms":0},` +
 			`{"id":"n2","addr":"10.0.0.2:7110","raft_addr":"10.0.0.2:7120","role":"follower","applied":498,"voter":true,"last_contact_ms":31}],` +
-			`"allocs":[{"id":"a1","addr":"10.0.0.3:7100","state":"serving","sections":1024,"keys":7,"rate":1.25,"lease_ms":1700,"session":4,"version":"v1"}],` +
+			`"allocs":[{"id":"a1","addr":"10.0.0.3:7100","state":"serving","sections":1024,"keys":7,"rate":1.25,"lease_ms":1700,"session":4,"version":"v1","steps":[` +
+			`{"space":"uid","policy":"fixed","min":10000,"max":10000,"raises":2,"mean_step":10000},` +
+			`{"space":"conv","policy":"adaptive","min":10,"max":5000,"target_ms":600000,"raises":0,"mean_step":0}]}],` +
 			`"route_version":12,"sections":1024,"unowned":0,"moving":0}],"map_version":1,"route_version":12,"problems":[]}` + "\n"},
 		{"status", `cluster demo  id-1  routes 12
 
@@ -30,6 +32,10 @@ n2     10.0.0.2:7110  follower      498    2     31ms
 
 ALLOC  ADDR           STATE    SECTIONS  KEYS  RATE/S  LEASE
 a1     10.0.0.3:7100  serving      1024     7     1.2   1.7s
+
+SPACE  STEPS                    ALLOCS  RAISES   MEAN
+conv   adaptive 10-5000, 10m0s       1       0      -
+uid    fixed 10000                   1       2  10000
 `},
 		{"nodes --output json", `{"id":"n1","tier":"store","set":"s1","addr":"10.0.0.1:7110","role":"leader","raft_addr":"10.0.0.1:7120","voter":true,"applied":500}
 {"id":"n2","tier":"store","set":"s1","addr":"10.0.0.2:7110","role":"follower","raft_addr":"10.0.0.2:7120","voter":true,"applied":498}

@@ -342,7 +342,10 @@ func healthy() *seqpb.StatusReply {
 			{Id: "n2", Addr: "10.0.0.2:7110", RaftAddr: "10.0.0.2:7120", Role: "follower", Applied: 498, LastContactMs: 31, Voter: true},
 		},
 		Allocs: []*seqpb.AllocStatus{
-			{Id: "a1", Addr: "10.0.0.3:7100", State: "serving", Sections: 1024, Keys: 7, Rate: 1.25, LeaseMs: 1700, Session: 4, Version: "v1"},
+			{Id: "a1", Addr: "10.0.0.3:7100", State: "serving", Sections: 1024, Keys: 7, Rate: 1.25, LeaseMs: 1700, Session: 4, Version: "v1", Steps: []*seqpb.SpaceSteps{
+				{Space: "uid", Min: 10_000, Max: 10_000, Raises: 2, Numbers: 20_000},
+				{Space: "conv", Adaptive: true, Min: 10, Max: 5000, TargetMs: 600_000},
+			}},
 		},
 	}}}
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -112,6 +114,7 @@ func (a *app) printStatus(j *statusJSON) {
 		}
 		a.printStores(s)
 		a.printOwners(s)
+		a.printSteps(s)
 	}
 }
 
@@ -142,5 +145,46 @@ func (a *app) printOwners(s *setJSON) {
 			fmt.Sprintf("%.1f", n.Rate), a.badIf(s.expired(n), lease))
 	}
 	fmt.Fprintln(&a.out)
+	a.printTable(t)
+}
+
+// printSteps has one line for all nodes of a Set that treat a space alike.
+func (a *app) printSteps(s *setJSON) {
+	type line struct {
+		stepsJSON
+		nodes int
+	}
+	var lines []*line
+	for i := range s.Allocs {
+		for _, st := range s.Allocs[i].Steps {
+			at := slices.IndexFunc(lines, func(l *line) bool {
+				return l.Space == st.Space && l.Policy == st.Policy && l.Min == st.Min && l.Max == st.Max && l.TargetMS == st.TargetMS
+			})
+			if at < 0 {
+				at = len(lines)
+				lines = append(lines, &line{stepsJSON: st})
+			} else {
+				lines[at].Raises += st.Raises
+				lines[at].numbers += st.numbers
+			}
+			lines[at].nodes++
+		}
+	}
+	slices.SortStableFunc(lines, func(x, y *line) int { return strings.Compare(x.Space, y.Space) })
+	t := newTable("SPACE", "STEPS", ">ALLOCS", ">RAISES", ">MEAN")
+	for _, l := range lines {
+		policy := fmt.Sprintf("%s %d", l.Policy, l.Min)
+		if l.Max != l.Min {
+			policy += fmt.Sprintf("-%d, %v", l.Max, time.Duration(l.TargetMS)*time.Millisecond)
+		}
+		mean := "-"
+		if l.Raises > 0 {
+			mean = fmt.Sprintf("%.0f", float64(l.numbers)/float64(l.Raises))
+		}
+		t.row(l.Space, policy, l.nodes, l.Raises, mean)
+	}
+	if len(lines) > 0 {
+		fmt.Fprintln(&a.out)
+	}
 	a.printTable(t)
 }

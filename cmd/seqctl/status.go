@@ -52,6 +52,35 @@ type ownerJSON struct {
 	RedisAddr string  `json:"redis_addr,omitempty"`
 	HTTPAddr  string  `json:"http_addr,omitempty"`
 	Version   string  `json:"version,omitempty"`
+	// Steps are how far raises go, by space.
+	Steps []stepsJSON `json:"steps"`
+}
+
+// stepsJSON is the step policy of a space on a node. Fixed steps have the same Min and Max.
+type stepsJSON struct {
+	Space    string  `json:"space"`
+	Policy   string  `json:"policy"`
+	Min      uint64  `json:"min"`
+	Max      uint64  `json:"max"`
+	TargetMS uint64  `json:"target_ms,omitempty"`
+	Raises   uint64  `json:"raises"`
+	MeanStep float64 `json:"mean_step"`
+	numbers  uint64
+}
+
+func stepsOf(pbs []*seqpb.SpaceSteps) []stepsJSON {
+	all := []stepsJSON{}
+	for _, s := range pbs {
+		j := stepsJSON{Space: s.Space, Policy: "fixed", Min: s.Min, Max: s.Max, TargetMS: s.TargetMs, Raises: s.Raises, numbers: s.Numbers}
+		if s.Adaptive {
+			j.Policy = "adaptive"
+		}
+		if s.Raises > 0 {
+			j.MeanStep = float64(s.Numbers) / float64(s.Raises)
+		}
+		all = append(all, j)
+	}
+	return all
 }
 
 // status asks for the state of the cluster.
@@ -86,7 +115,7 @@ func statusOf(rep *seqpb.StatusReply) *statusJSON {
 		}
 		for _, n := range s.Allocs {
 			set.Allocs = append(set.Allocs, ownerJSON{
-				n.Id, n.Addr, n.State, n.Sections, n.Keys, n.Rate, n.LeaseMs, n.Session, n.RedisAddr, n.HttpAddr, n.Version,
+				n.Id, n.Addr, n.State, n.Sections, n.Keys, n.Rate, n.LeaseMs, n.Session, n.RedisAddr, n.HttpAddr, n.Version, stepsOf(n.Steps),
 			})
 		}
 		j.RouteVersion = max(j.RouteVersion, s.RouteVersion)
@@ -102,7 +131,8 @@ func statusCommand(a *app) *cobra.Command {
 		Short: "Show the cluster, and what is wrong with it, at a glance",
 		Long: `Show the cluster at a glance: what is wrong first, if anything is; then, for each
 Set, its stores (LAG: how many entries behind the leader; CONTACT: since the
-leader heard of it) and its AllocSvrs (LEASE: how long it may still serve).`,
+leader heard of it) and its AllocSvrs (LEASE: how long it may still serve), and how
+far their raises go (RAISES since their sessions began, MEAN: numbers a raise).`,
 		Example: `  seqctl status
   seqctl status --output json
   seqctl --server 10.0.0.1:7100,10.0.0.2:7100 status`,

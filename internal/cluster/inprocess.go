@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/seqsvr/seqsvr/allocsvr"
+	"github.com/seqsvr/seqsvr/allocsvr/raise"
 	"github.com/seqsvr/seqsvr/internal/ids"
 	"github.com/seqsvr/seqsvr/internal/lease"
 	"github.com/seqsvr/seqsvr/internal/node"
@@ -265,7 +266,7 @@ func (c *Cluster) startAlloc(m *member[*node.Alloc], redis, http string) (err er
 		Config: allocsvr.Config{
 			Node: m.id, Cluster: o.Name, Addr: reachable(lns[0]), RedisAddr: reachable(lns[1]), HTTPAddr: reachable(lns[2]),
 			Stores: c.storeAddrs(m.set), ArenaPath: o.ArenaPath(m.id), DataDir: filepath.Join(o.Dir, m.id),
-			Step: o.Step, StopLinger: o.StopLinger, Logger: o.Logger,
+			Steps: stepsOf(o.Step), StopLinger: o.StopLinger, Logger: o.Logger,
 		},
 		RPC: lns[0], Redis: lns[1], HTTP: lns[2],
 	}
@@ -292,6 +293,14 @@ type Endpoints struct{ RPC, Redis, HTTP string }
 func (c *Cluster) Endpoints() Endpoints {
 	m := c.allocs[0]
 	return Endpoints{RPC: m.rpcAddr, Redis: m.redisAddr, HTTP: m.httpAddr}
+}
+
+// stepsOf is a fixed step; 0 is AllocSvr's default.
+func stepsOf(step ids.Seq) raise.Steps {
+	if step == 0 {
+		return raise.Steps{}
+	}
+	return raise.Fixed(step)
 }
 
 // reachable is how others in this machine reach a listener; "" for none.

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/seqsvr/seqsvr/allocsvr"
 )
 
 // AllocSvr is the configuration of an allocsvr.
@@ -20,13 +22,17 @@ type AllocSvr struct {
 	ArenaHighWater              int
 	IdleAfter                   time.Duration
 	Data                        string
-	Step                        uint64
 	MaxN                        uint32
 	MaxBatchKeys, MaxInFlight   int
 	StopLinger, StopTimeout     time.Duration
 	MaxMessageBytes             int
 	Pprof                       bool
+	Steps                       Steps
+	Requests                    Requests
+	Spaces                      []string
 	Log                         Log
+	// SpaceSettings is Spaces, read.
+	SpaceSettings map[string]allocsvr.SpaceConfig
 }
 
 // Declare declares the keys.
@@ -51,7 +57,9 @@ func (c *AllocSvr) Declare(fs *pflag.FlagSet) {
 	fs.IntVar(&c.ArenaHighWater, "arena-high-water", 90, "percent of the arena from which on the keys used the longest ago are handed back; 0 for never, then a full arena refuses new keys")
 	fs.DurationVar(&c.IdleAfter, "idle-after", time.Hour, "hand keys back that were not used for that long; 0 for never")
 	fs.StringVar(&c.Data, "data", "", "directory to keep the route cache in; empty for none")
-	fs.Uint64Var(&c.Step, "step", 10_000, "how many numbers a key takes from the StoreSvrs at a time, and may lose with its machine")
+	c.Steps.declare(fs)
+	c.Requests.declare(fs)
+	fs.StringSliceVar(&c.Spaces, "spaces", nil, "what differs for single spaces, each NAME:KEY=VALUE[:KEY=VALUE…] of the keys step_…, request_window and request_entries_max")
 	fs.Uint32Var(&c.MaxN, "max-n", 1_000_000, "most numbers of one key in one request")
 	fs.IntVar(&c.MaxBatchKeys, "max-batch-keys", 10_000, "most keys in one request")
 	fs.IntVar(&c.MaxInFlight, "max-in-flight", 16_384, "most requests that wait at once")
@@ -100,8 +108,11 @@ func (c *AllocSvr) Check(k *Keys) error {
 	if c.IdleAfter != 0 {
 		add(atLeast(k, "idle-after", c.IdleAfter, time.Second)...)
 	}
-	if c.Step < 1 || c.Step > 1<<40 {
-		add(k.Problem("step", "%d is outside [1, 2^40]", c.Step))
+	add(c.Steps.check(func(key, format string, a ...any) error { return k.Problem(flagOf(key), format, a...) })...)
+	add(c.Requests.check(func(key, format string, a ...any) error { return k.Problem(flagOf(key), format, a...) })...)
+	var err error
+	if c.SpaceSettings, err = c.parseSpaceSettings(); err != nil {
+		add(k.Problem("spaces", "%v", err))
 	}
 	if c.MaxN < 1 {
 		add(k.Problem("max-n", "must be at least 1"))

@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/seqsvr/seqsvr/allocsvr"
+	"github.com/seqsvr/seqsvr/allocsvr/raise"
 )
 
 type checked interface {
@@ -46,7 +49,7 @@ func TestAFlagBeatsTheEnvironmentBeatsTheFileBeatsTheDefault(t *testing.T) {
 	if _, _, err := load(t, &c, file, env, "--stop-linger=3s"); err != nil {
 		t.Fatal(err)
 	}
-	if c.Step != 1 || c.MaxN != 3 || c.StopLinger != 3*time.Second || c.MaxBatchKeys != 10_000 {
+	if c.Steps.Step != 1 || c.MaxN != 3 || c.StopLinger != 3*time.Second || c.MaxBatchKeys != 10_000 {
 		t.Errorf("%+v", c)
 	}
 	if strings.Join(c.Stores, " ") != "h1:1 h2:2" {
@@ -86,6 +89,21 @@ func TestBadConfigurationNamesPlaceKeyAndReason(t *testing.T) {
 		"store twice":    {&AllocSvr{}, "node: a1\nstores: [h:1, h:1]\n", nil, nil, []string{"FILE:2: stores", "twice"}},
 		"several at once": {&AllocSvr{}, "stores: [h]\nstep: 0\n", nil, []string{"--log-level=loud"},
 			[]string{"not set: node", "FILE:1: stores", "FILE:2: step: 0", "--log-level: log_level"}},
+		"unknown policy":     {&AllocSvr{}, goodAlloc + "step_policy: clever\n", nil, nil, []string{`FILE:3: step_policy: "clever": want fixed or adaptive`}},
+		"steps crossed":      {&AllocSvr{}, goodAlloc + "step_min: 20\nstep_max: 10\n", nil, nil, []string{"FILE:3: step_min: 20 is outside [1, step_max = 10]"}},
+		"step too large":     {&AllocSvr{}, goodAlloc + "step_max: 4294967296\n", nil, nil, []string{"FILE:3: step_max: 4294967296 is outside"}},
+		"no target":          {&AllocSvr{}, goodAlloc + "step_target: 0s\n", nil, nil, []string{"FILE:3: step_target: 0s is outside"}},
+		"no window":          {&AllocSvr{}, goodAlloc + "request_window: 0s\n", nil, nil, []string{"FILE:3: request_window: 0s is outside"}},
+		"too few entries":    {&AllocSvr{}, goodAlloc + "request_entries_max: 1\n", nil, nil, []string{"FILE:3: request_entries_max: 1 is outside"}},
+		"space alone":        {&AllocSvr{}, goodAlloc + "spaces: [conv]\n", nil, nil, []string{`FILE:3: spaces: "conv": want NAME:KEY=VALUE`}},
+		"setting twice":      {&AllocSvr{}, goodAlloc + "spaces: ['conv:step=5', 'conv:step=6']\n", nil, nil, []string{"FILE:3: spaces", "each name once"}},
+		"space key":          {&AllocSvr{}, goodAlloc + "spaces: ['conv:max_n=5']\n", nil, nil, []string{`"max_n" is no key of a space: want step_policy`}},
+		"space key as flag":  {&AllocSvr{}, goodAlloc + "spaces: ['conv:step-min=5']\n", nil, nil, []string{`"step-min" is no key of a space`}},
+		"space key twice":    {&AllocSvr{}, goodAlloc + "spaces: ['conv:step=5:step=6']\n", nil, nil, []string{"step is given twice"}},
+		"space value":        {&AllocSvr{}, goodAlloc + "spaces: ['conv:request_window=20']\n", nil, nil, []string{`request_window: "20" is no duration`}},
+		"space out of range": {&AllocSvr{}, goodAlloc + "spaces: ['conv:step=0']\n", nil, nil, []string{"step: 0 is outside"}},
+		"space without use":  {&AllocSvr{}, goodAlloc + "spaces: ['conv:step_max=500']\n", nil, nil, []string{"step_max is of step_policy=adaptive"}},
+		"space of no use":    {&AllocSvr{}, goodAlloc + "step_policy: adaptive\nspaces: ['conv:step=500']\n", nil, nil, []string{"step is of step_policy=fixed"}},
 		"missing peers":      {&StoreSvr{}, goodStore + "bootstrap: true\n", nil, nil, []string{"not set: peers: bootstrap needs them"}},
 		"not among peers":    {&StoreSvr{}, "node: s9\ndata: /d\n" + three, nil, nil, []string{`FILE:3: peers: this node, "s9", is not among`}},
 		"peer of other addr": {&StoreSvr{}, goodStore + three + "raft_listen: h:9\nrpc_listen: h:2\n", nil, nil, []string{`FILE:3: peers: "s1=h:1/h:2": this node's raft_advertise is "h:9"`}},
@@ -137,7 +155,7 @@ func TestEffectiveConfigurationMasksSecretsAndReadsBack(t *testing.T) {
 	if _, _, err := load(t, &again, text, nil); err != nil {
 		t.Fatalf("the effective configuration is not accepted: %v\n%s", err, text)
 	}
-	if again.Step != 7 || again.Stores[0] != c.Stores[0] || again.RPCAdvertise != c.RPCAdvertise {
+	if again.Steps.Step != 7 || again.Stores[0] != c.Stores[0] || again.RPCAdvertise != c.RPCAdvertise {
 		t.Errorf("read back %+v", again)
 	}
 }
@@ -151,5 +169,27 @@ func TestEveryKeyHasAUsageAndNoUppercase(t *testing.T) {
 				t.Errorf("%s: %q", f.Name, f.Usage)
 			}
 		})
+	}
+}
+
+func TestASpaceTakesWhatItDoesNotSayFromTheNode(t *testing.T) {
+	var c AllocSvr
+	_, _, err := load(t, &c, goodAlloc+`step_max: 5000
+spaces:
+  - conv:step_policy=adaptive:step_min=20:step_target=1h
+  - uid:request_window=1h:request_entries_max=5000
+`, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := raise.Steps{Adaptive: true, Min: 20, Max: 5000, Target: time.Hour}
+	if got := c.SpaceSettings["conv"]; got != (allocsvr.SpaceConfig{Steps: want}) {
+		t.Errorf("conv: %+v", got)
+	}
+	if got := c.SpaceSettings["uid"]; got != (allocsvr.SpaceConfig{Steps: raise.Fixed(10_000), Window: time.Hour, WindowEntriesMax: 5000}) {
+		t.Errorf("uid: %+v", got)
+	}
+	if c.Steps.Rule() != raise.Fixed(10_000) || c.Requests.Window != 20*time.Minute {
+		t.Errorf("the node itself: %+v", c.Steps)
 	}
 }

@@ -41,6 +41,9 @@ func isSecret(f *pflag.Flag) bool { return len(f.Annotations[secretAnnotation]) 
 
 func fileKey(flag string) string { return strings.ReplaceAll(flag, "-", "_") }
 
+// flagOf is the flag of a file's key.
+func flagOf(key string) string { return strings.ReplaceAll(key, "_", "-") }
+
 // EnvName is the environment variable of a key.
 func EnvName(flag string) string {
 	return "SEQ_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
@@ -105,7 +108,7 @@ func (k *Keys) loadFile(file string) []error {
 	for i := 0; i+1 < len(root.Content); i += 2 {
 		key, value := root.Content[i], root.Content[i+1]
 		at := fmt.Sprintf("%s:%d", file, key.Line)
-		f := k.fs.Lookup(strings.ReplaceAll(key.Value, "_", "-"))
+		f := k.fs.Lookup(flagOf(key.Value))
 		if f == nil || fileKey(f.Name) != key.Value {
 			problems = append(problems, fmt.Errorf("%s: unknown key %q%s", at, key.Value, k.suggest(key.Value)))
 			continue

@@ -217,17 +217,18 @@ func (x *StoreStatus) GetVoter() bool {
 }
 
 type AllocStatus struct {
-	Id        string  `protobuf:"bytes,1,opt,name=id" json:"id,omitempty"`
-	Addr      string  `protobuf:"bytes,2,opt,name=addr" json:"addr,omitempty"`
-	State     string  `protobuf:"bytes,3,opt,name=state" json:"state,omitempty"`
-	Sections  uint32  `protobuf:"varint,4,opt,name=sections" json:"sections,omitempty"`
-	Keys      uint64  `protobuf:"varint,5,opt,name=keys" json:"keys,omitempty"`
-	Rate      float64 `protobuf:"fixed64,6,opt,name=rate" json:"rate,omitempty"`
-	LeaseMs   int64   `protobuf:"varint,7,opt,name=lease_ms" json:"lease_ms,omitempty"`
-	Session   uint64  `protobuf:"varint,8,opt,name=session" json:"session,omitempty"`
-	RedisAddr string  `protobuf:"bytes,9,opt,name=redis_addr" json:"redis_addr,omitempty"`
-	HttpAddr  string  `protobuf:"bytes,10,opt,name=http_addr" json:"http_addr,omitempty"`
-	Version   string  `protobuf:"bytes,11,opt,name=version" json:"version,omitempty"`
+	Id        string        `protobuf:"bytes,1,opt,name=id" json:"id,omitempty"`
+	Addr      string        `protobuf:"bytes,2,opt,name=addr" json:"addr,omitempty"`
+	State     string        `protobuf:"bytes,3,opt,name=state" json:"state,omitempty"`
+	Sections  uint32        `protobuf:"varint,4,opt,name=sections" json:"sections,omitempty"`
+	Keys      uint64        `protobuf:"varint,5,opt,name=keys" json:"keys,omitempty"`
+	Rate      float64       `protobuf:"fixed64,6,opt,name=rate" json:"rate,omitempty"`
+	LeaseMs   int64         `protobuf:"varint,7,opt,name=lease_ms" json:"lease_ms,omitempty"`
+	Session   uint64        `protobuf:"varint,8,opt,name=session" json:"session,omitempty"`
+	RedisAddr string        `protobuf:"bytes,9,opt,name=redis_addr" json:"redis_addr,omitempty"`
+	HttpAddr  string        `protobuf:"bytes,10,opt,name=http_addr" json:"http_addr,omitempty"`
+	Version   string        `protobuf:"bytes,11,opt,name=version" json:"version,omitempty"`
+	Steps     []*SpaceSteps `protobuf:"bytes,12,rep,name=steps" json:"steps,omitempty"`
 }
 
 func (x *AllocStatus) Reset() { *x = AllocStatus{} }
@@ -311,6 +312,13 @@ func (x *AllocStatus) GetVersion() string {
 		return x.Version
 	}
 	return ""
+}
+
+func (x *AllocStatus) GetSteps() []*SpaceSteps {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
 }
 
 type DrainRequest struct {

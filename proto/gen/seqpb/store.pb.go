@@ -199,6 +199,9 @@ type Heartbeat struct {
 	SectionRate []float32 `protobuf:"fixed32,7,rep,packed,name=section_rate" json:"section_rate,omitempty"`
 	MapVersion  uint64    `protobuf:"varint,8,opt,name=map_version" json:"map_version,omitempty"`
 	SetVersion  uint64    `protobuf:"varint,9,opt,name=set_version" json:"set_version,omitempty"`
+
+	// How far raises go, per space.
+	Steps []*SpaceSteps `protobuf:"bytes,10,rep,name=steps" json:"steps,omitempty"`
 }
 
 func (x *Heartbeat) Reset() { *x = Heartbeat{} }
@@ -266,6 +269,83 @@ func (x *Heartbeat) GetMapVersion() uint64 {
 func (x *Heartbeat) GetSetVersion() uint64 {
 	if x != nil {
 		return x.SetVersion
+	}
+	return 0
+}
+
+func (x *Heartbeat) GetSteps() []*SpaceSteps {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
+}
+
+// SpaceSteps says how far raises of one space's keys go, and what came of them.
+type SpaceSteps struct {
+	Space string `protobuf:"bytes,1,opt,name=space" json:"space,omitempty"`
+
+	// Adaptive steps lie from min to max, and are to last target_ms; else all are of min numbers.
+	Adaptive bool   `protobuf:"varint,2,opt,name=adaptive" json:"adaptive,omitempty"`
+	Min      uint64 `protobuf:"varint,3,opt,name=min" json:"min,omitempty"`
+	Max      uint64 `protobuf:"varint,4,opt,name=max" json:"max,omitempty"`
+	TargetMs uint64 `protobuf:"varint,5,opt,name=target_ms" json:"target_ms,omitempty"`
+
+	// Raises since the session began, and the numbers that they asked for.
+	Raises  uint64 `protobuf:"varint,6,opt,name=raises" json:"raises,omitempty"`
+	Numbers uint64 `protobuf:"varint,7,opt,name=numbers" json:"numbers,omitempty"`
+}
+
+func (x *SpaceSteps) Reset() { *x = SpaceSteps{} }
+
+func (x *SpaceSteps) Marshal(in []byte) ([]byte, error) { return prutal.MarshalAppend(in, x) }
+
+func (x *SpaceSteps) Unmarshal(in []byte) error { return prutal.Unmarshal(in, x) }
+
+func (x *SpaceSteps) GetSpace() string {
+	if x != nil {
+		return x.Space
+	}
+	return ""
+}
+
+func (x *SpaceSteps) GetAdaptive() bool {
+	if x != nil {
+		return x.Adaptive
+	}
+	return false
+}
+
+func (x *SpaceSteps) GetMin() uint64 {
+	if x != nil {
+		return x.Min
+	}
+	return 0
+}
+
+func (x *SpaceSteps) GetMax() uint64 {
+	if x != nil {
+		return x.Max
+	}
+	return 0
+}
+
+func (x *SpaceSteps) GetTargetMs() uint64 {
+	if x != nil {
+		return x.TargetMs
+	}
+	return 0
+}
+
+func (x *SpaceSteps) GetRaises() uint64 {
+	if x != nil {
+		return x.Raises
+	}
+	return 0
+}
+
+func (x *SpaceSteps) GetNumbers() uint64 {
+	if x != nil {
+		return x.Numbers
 	}
 	return 0
 }
