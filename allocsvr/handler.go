@@ -39,6 +39,7 @@ func (h handler) Welcomed(w *seqpb.Welcome) error {
 		return s.arena.Adopt(id.Incarnation)
 	}
 	s.closeWorld()
+	s.window.SetSpaces(s.cfg.windowsOf(spaces))
 	if prev := s.previous; w.Resumed && prev.Session == id.Session {
 		if err := s.arena.Matches(w.Sections, spaces); err != nil {
 			s.fail(err)

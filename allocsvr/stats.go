@@ -52,6 +52,11 @@ type Stats struct {
 	// Windows of request ids: WindowsSent along with released sections, WindowsUnsent
 	// that could not be, WindowsTaken over with sections that came.
 	WindowsSent, WindowsUnsent, WindowsTaken uint64
+	// RequestIDs are remembered, of RequestIDsMax at most, in RequestIDBytes;
+	// RequestIDsForgotten made room for others.
+	RequestIDs, RequestIDsMax int
+	RequestIDBytes            int64
+	RequestIDsForgotten       uint64
 	// Batches of operations sent and repeated, and operations queued now.
 	Batches, BatchRetries uint64
 	Queued                int
@@ -60,13 +65,14 @@ type Stats struct {
 
 // Stats looks at everything once.
 func (s *Server) Stats() Stats {
-	q, a := s.queue.Stats(), s.arena.Stats()
+	q, a, win := s.queue.Stats(), s.arena.Stats(), s.window.Stats()
 	st := Stats{
 		Node: s.cfg.Node, Keys: a.Keys, ArenaBytes: a.Bytes, ArenaLimit: a.Limit,
 		Raises: s.count.raises.Load(), Prefetches: s.count.prefetches.Load(), ColdWaits: s.count.coldWaits.Load(),
 		Waiting: s.waiting.Load(), Watched: s.watched.Load(), Busy: s.count.busy.Load() + q.Refused, Discontinuities: s.count.discontinuities.Load(),
 		Released: s.count.released.Load(), Evicted: s.count.evicted.Load(), Returning: s.count.returning.Load(), Batches: q.Batches, BatchRetries: q.Retries, Queued: q.Queued,
 		LeaseRemaining: s.session.Remaining(), Rate: s.load.lastRate(),
+		RequestIDs: win.Entries, RequestIDsMax: win.EntriesMax, RequestIDBytes: win.Bytes, RequestIDsForgotten: win.Forgotten,
 		WindowsSent: s.count.windowsSent.Load(), WindowsUnsent: s.count.windowsUnsent.Load(), WindowsTaken: s.count.windowsTaken.Load(),
 	}
 	w := s.world.Load()

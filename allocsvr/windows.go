@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/seqsvr/seqsvr/allocsvr/dedupe"
 	"github.com/seqsvr/seqsvr/allocsvr/handover"
 	"github.com/seqsvr/seqsvr/allocsvr/raise"
 	"github.com/seqsvr/seqsvr/internal/ids"
@@ -46,6 +47,17 @@ func nextOwners(d *seqpb.Directive) map[ids.Section]nextOwner {
 		}
 	}
 	return next
+}
+
+// windowsOf is what differs for the windows of single spaces.
+func (c *Config) windowsOf(spaces []ids.Space) map[ids.SpaceID]dedupe.SpaceOptions {
+	windows := map[ids.SpaceID]dedupe.SpaceOptions{}
+	for _, sp := range spaces {
+		if own, ok := c.Spaces[sp.Name]; ok {
+			windows[sp.ID] = dedupe.SpaceOptions{Window: own.Window, EntriesMax: own.WindowEntriesMax}
+		}
+	}
+	return windows
 }
 
 func (k *keeper) newCarrier() *handover.Carrier {

@@ -15,8 +15,12 @@
 // as its keys do: they are exported after the section was closed and its calls have
 // ended, and are gone with arena.FreeSection or OpenSection.
 //
-// When it is full (Options.EntriesMax, or no room in the arena), the oldest page of
-// records of any section is dropped, and that section's Since moves past them.
+// A page has records of one space. When the table is full (Options.EntriesMax, or no
+// room in the arena), the oldest page of records of any section and space is dropped,
+// when a space is (SpaceOptions.EntriesMax), the oldest of that space; and Since moves
+// past them, of that section and space. There is no bound for single keys: it would
+// take a count for each. A new process and a next owner take over the latest Since of
+// all spaces of a section, and the records of each.
 //
 // Records that fail their check are dropped with all of their section, which starts
 // empty and says why in the log.

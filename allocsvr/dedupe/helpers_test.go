@@ -28,6 +28,7 @@ var testSpaces = []ids.Space{
 	{ID: 1, Name: "uid", Kind: ids.KindUID, MaxUID: 1 << 40},
 	{ID: 2, Name: "conv", Kind: ids.KindName},
 	{ID: 3, Name: "short", Kind: ids.KindUID, MaxUID: 1 << 40},
+	{ID: 4, Name: "few", Kind: ids.KindUID, MaxUID: 1 << 40},
 }
 
 var testIdentity = arena.Identity{ClusterID: "c0ffee", Session: 42, Incarnation: 3}
@@ -56,7 +57,9 @@ func newFixture(t testing.TB, entriesMax int) *fixture {
 }
 
 func testTable(a *arena.Arena, entriesMax int) *Table {
-	return New(Options{Arena: a, EntriesMax: entriesMax, Windows: map[ids.SpaceID]time.Duration{3: time.Minute}})
+	t := New(Options{Arena: a, EntriesMax: entriesMax})
+	t.SetSpaces(map[ids.SpaceID]SpaceOptions{3: {Window: time.Minute}, 4: {EntriesMax: 2 * pageEntries}})
+	return t
 }
 
 func (f *fixture) open() {

@@ -45,6 +45,51 @@ func TestARecordTakesAtMostFortyEightBytes(t *testing.T) {
 	}
 }
 
+// As it is in a cluster: a table that is full, over many sections and two spaces, so
+// that the page each of them writes to is half empty.
+func TestARecordTakesAtMostFortyEightBytesInAFullTableOfManySections(t *testing.T) {
+	if raceEnabled || testing.Short() {
+		t.Skip("half a million records")
+	}
+	const sections, entriesMax = 512, DefaultEntriesMax / 2
+	a, err := arena.Open(arena.Options{Cluster: "test", Node: "a1", BootID: "boot-1", Region: arena.NewHeap("heap", 0), MaxBytes: 256 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = a.Close(false) })
+	table := testTable(a, entriesMax)
+	if err := a.Reset(testIdentity, sections, testSpaces); err != nil {
+		t.Fatal(err)
+	}
+	for s := range ids.Section(sections) {
+		if err := a.OpenSection(s, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range uint64(entriesMax) {
+		k := ids.Key{Space: ids.SpaceID(1 + i%2), Hi: i * 0x9e3779b97f4a7c15 >> 40 << 8}
+		no := k.Section(sections)
+		o, err := table.Begin(no, k, reqID(i), 1, start+i/1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Without a counter: this is about the record.
+		r, err := o.Token.s.reserve(o.Token.life, k.Space, start+i/1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.write(o.Token.digest, 1, 1, start+i/1000)
+		o.Token.s.commit(o.Token.life, r, o.Token.digest, o.Token.pending)
+		o.Token.end(1)
+	}
+	st := table.Stats()
+	perEntry := float64(st.Bytes) / float64(st.Entries)
+	t.Logf("%d records of at most %d, %d forgotten: %.1f bytes each", st.Entries, st.EntriesMax, st.Forgotten, perEntry)
+	if perEntry > 48 || st.Entries < entriesMax*8/10 {
+		t.Errorf("%.1f bytes a record, %d records", perEntry, st.Entries)
+	}
+}
+
 func BenchmarkBeginTake(b *testing.B) {
 	f := newFixture(b, 1<<17)
 	defer f.a.Guard().Enter().Exit()

@@ -62,14 +62,23 @@ func (q *pageQueue) oldest(n int) []*page {
 func (t *Table) list(p *page) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.pages.add(p)
+	q := t.pages[p.space]
+	if q == nil {
+		q = &pageQueue{}
+		t.pages[p.space] = q
+	}
+	q.add(p)
+	t.live++
 	t.serial = max(t.serial, p.serial)
 }
 
 func (t *Table) unlist(p *page) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.pages.drop(p)
+	if !p.dropped {
+		t.live--
+	}
+	t.pages[p.space].drop(p)
 }
 
 func (t *Table) nextSerial() uint64 {
@@ -79,20 +88,59 @@ func (t *Table) nextSerial() uint64 {
 	return t.serial
 }
 
-func (t *Table) oldest(n int) []*page {
+// oldest returns up to n pages, oldest first: of one space, or of all.
+func (t *Table) oldest(n int, of ...ids.SpaceID) []*page {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.pages.oldest(n)
+	var pages []*page
+	for space, q := range t.pages {
+		if len(of) == 0 || space == of[0] {
+			pages = append(pages, q.oldest(n)...)
+		}
+	}
+	slices.SortFunc(pages, func(a, b *page) int { return cmp.Compare(a.serial, b.serial) })
+	return pages[:min(n, len(pages))]
+}
+
+// over is by how many pages a space, with one more, would exceed its own bound.
+func (t *Table) over(space ids.SpaceID) int {
+	most, ok := t.limits.Load().pagesMax[space]
+	if !ok {
+		return 0
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if q := t.pages[space]; q != nil {
+		return q.live + 1 - most
+	}
+	return 0
 }
 
 const stealFew = 16
 
 // page gets a page for a locked section: a new one, or the oldest of any section
-// that can be had.
-func (t *Table) page(s *section) (*arena.Page, error) {
+// that can be had. A space with a bound of its own takes its own oldest when it has
+// come to it. If all of those are in use this moment it takes another, and gives
+// more back the next time.
+func (t *Table) page(s *section, space ids.SpaceID) (*arena.Page, error) {
+	var got *arena.Page
+	for over := t.over(space); over > 0; over-- {
+		mem := t.stealOldest(s, space)
+		if mem == nil {
+			break
+		}
+		if got != nil {
+			t.arena.GivePage(mem)
+			continue
+		}
+		got = mem
+	}
+	if got != nil {
+		return got, nil
+	}
 	var full error
 	t.mu.Lock()
-	room := t.pages.live < t.pagesMax
+	room := t.live < t.pagesMax
 	t.mu.Unlock()
 	if room {
 		mem, err := t.arena.TakePage(s.no)
@@ -102,12 +150,8 @@ func (t *Table) page(s *section) (*arena.Page, error) {
 		}
 		full = err
 	}
-	for _, n := range []int{stealFew, t.pagesMax} { // all only if the first few are in use
-		for _, p := range t.oldest(n) {
-			if mem := t.steal(p, s); mem != nil {
-				return mem, nil
-			}
-		}
+	if mem := t.stealOldest(s); mem != nil {
+		return mem, nil
 	}
 	if full == nil {
 		full = &arena.FullError{
@@ -115,6 +159,19 @@ func (t *Table) page(s *section) (*arena.Page, error) {
 		}
 	}
 	return nil, full
+}
+
+// stealOldest drops the oldest page that can be had, of one space or of all, for the
+// use of a locked section; nil if there is none.
+func (t *Table) stealOldest(to *section, of ...ids.SpaceID) *arena.Page {
+	for _, n := range []int{stealFew, t.pagesMax} { // all only if the first few are in use
+		for _, p := range t.oldest(n, of...) {
+			if mem := t.steal(p, to); mem != nil {
+				return mem
+			}
+		}
+	}
+	return nil
 }
 
 // steal drops a page of a section for the use of another, locked, one. A section that is
@@ -133,7 +190,10 @@ func (t *Table) steal(p *page, to *section) *arena.Page {
 	if p.reserved != 0 || p.s.ords[p.ord] != p {
 		return nil
 	}
-	return t.arena.MovePage(p.s.drop(p), to.no)
+	live := p.s.index.live
+	mem := p.s.drop(p)
+	t.forgotten.Add(uint64(live - p.s.index.live))
+	return t.arena.MovePage(mem, to.no)
 }
 
 // resumed reads all that a dead process left.
@@ -163,7 +223,7 @@ func (t *Table) keep(in arena.Intent) error {
 	if _, ok := s.find(d); ok {
 		return nil
 	}
-	r, err := s.reserveLocked(at)
+	r, err := s.reserveLocked(in.Key.Space, at)
 	if err != nil {
 		return err
 	}

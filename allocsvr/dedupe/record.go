@@ -39,6 +39,8 @@ type Entry struct {
 	// AfterHole: the numbers were the first after a declared hole, which a
 	// repetition must declare too, since the first answer may have been lost.
 	AfterHole bool
+	// Space of its key; 0 in what an older version wrote: not known.
+	Space ids.SpaceID
 }
 
 // afterHoleBit is AfterHole beside the count, in memory and in an export.
@@ -57,7 +59,7 @@ func (e Entry) countWord() uint32 { return countWord(e.Count, e.AfterHole) }
 //
 //	word 0: [check:32][1:32]   0 = not in use yet
 //	word 1: base, Unix ms      word 2: serial, growing through the whole table
-//	word 3: not used
+//	word 3: the space of its keys; 0: of any
 //	records of 4 words:
 //	  word 0: A    word 1: [check:16][B:48], 0 = no record, stored last
 //	  word 2: first    word 3: [ms since base:32][after a hole:1][count:31]
@@ -84,8 +86,8 @@ const (
 	mulPage  uint64 = 0xA0761D6478BD642F
 )
 
-func pageSalt(s ids.Section, base, serial uint64) uint64 {
-	return (uint64(s)*mulPage+base)*mulPage + serial*mulB
+func pageSalt(s ids.Section, base, serial uint64, space ids.SpaceID) uint64 {
+	return (uint64(s)*mulPage+base)*mulPage + serial*mulB + uint64(space)*mulMeta
 }
 
 func checkEntry(a, b, first, meta, salt uint64) uint64 {
@@ -98,23 +100,25 @@ func checkEntry(a, b, first, meta, salt uint64) uint64 {
 
 func checkHead(salt uint64) uint64 { return (salt*mulA)>>32<<32 | 1 }
 
-func writeHead(p *pageMem, s ids.Section, base, serial uint64) (salt uint64) {
-	salt = pageSalt(s, base, serial)
+func writeHead(p *pageMem, s ids.Section, base, serial uint64, space ids.SpaceID) (salt uint64) {
+	salt = pageSalt(s, base, serial, space)
 	p[1].Store(base)
 	p[2].Store(serial)
+	p[3].Store(uint64(space))
 	p[0].Store(checkHead(salt))
 	return salt
 }
 
 // readHead reports used false for a page whose head was never finished.
-func readHead(p *pageMem, s ids.Section) (base, serial, salt uint64, used, ok bool) {
+func readHead(p *pageMem, s ids.Section) (base, serial, salt uint64, space ids.SpaceID, used, ok bool) {
 	head := p[0].Load()
 	if head == 0 {
-		return 0, 0, 0, false, true
+		return 0, 0, 0, 0, false, true
 	}
 	base, serial = p[1].Load(), p[2].Load()
-	salt = pageSalt(s, base, serial)
-	return base, serial, salt, true, head == checkHead(salt)
+	space = ids.SpaceID(p[3].Load())
+	salt = pageSalt(s, base, serial, space)
+	return base, serial, salt, space, true, head == checkHead(salt) && uint64(space) == p[3].Load()
 }
 
 func writeEntry(w *entryMem, d Digest, first ids.Seq, delta, count uint32, salt uint64) {

@@ -24,16 +24,21 @@ type section struct {
 	since     uint64
 	importing bool
 	begun     bool    // a request was carried out, or is, in this life
-	pages     []*page // oldest first; the last one is written to
+	pages     []*page // oldest first
 	ords      []*page // by ordinal; nil: free
-	index     index
-	spare     []reserved
-	pending   map[Digest]*Pending
+	// writing has the newest page of each space, which is written to.
+	writing map[ids.SpaceID]*page
+	// cut is since when a space's answers are on record, where that is later than since.
+	cut     map[ids.SpaceID]uint64
+	index   index
+	spare   []reserved
+	pending map[Digest]*Pending
 }
 
 type page struct {
 	s            *section
 	mem          *arena.Page
+	space        ids.SpaceID // of its records; 0: of any
 	ord          int
 	base, serial uint64
 	salt         uint64
@@ -60,17 +65,29 @@ func (r reserved) write(d Digest, first ids.Seq, n uint32, at uint64) {
 	writeEntry(entryAt(r.p.mem.Words, r.entry), d, first, uint32(delta), n, r.p.salt)
 }
 
-func (s *section) sinceFor(window, now uint64) uint64 {
+// sinceFor is since when all answers of a space are on record and not too old.
+func (s *section) sinceFor(space ids.SpaceID, now uint64) uint64 {
+	since, window := max(s.since, s.cut[space]), s.t.window(space)
 	if now < window {
-		return s.since
+		return since
 	}
-	return max(s.since, now-window)
+	return max(since, now-window)
+}
+
+// sinceForAll is since when answers of every space are on record.
+func (s *section) sinceForAll() uint64 {
+	since := s.since
+	for _, cut := range s.cut {
+		since = max(since, cut)
+	}
+	return since
 }
 
 func (s *section) entry(at place) Entry {
 	ord, i := at.split()
 	p := s.ords[ord]
 	e, _, _ := readEntry(entryAt(p.mem.Words, i), p.base, p.salt)
+	e.Space = p.space
 	return e
 }
 
@@ -111,6 +128,7 @@ func (s *section) load() {
 	}
 	s.pages, s.ords, s.index, s.spare = nil, nil, index{}, nil
 	s.begun, s.importing = false, false
+	s.writing, s.cut = make(map[ids.SpaceID]*page), make(map[ids.SpaceID]uint64)
 	s.pending = make(map[Digest]*Pending) // those of before end by themselves
 	var found []*arena.Page
 	found, s.life = s.t.arena.Pages(s.no)
@@ -121,6 +139,7 @@ func (s *section) load() {
 			s.t.unlist(p)
 		}
 		s.pages, s.ords, s.index, s.since = nil, nil, index{}, 0
+		clear(s.writing)
 		s.t.arena.NoteRecordsSince(s.no, 0)
 		for _, p := range found {
 			s.t.arena.GivePage(p)
@@ -132,7 +151,7 @@ func (s *section) load() {
 func (s *section) read(found []*arena.Page) error {
 	var pages []*page
 	for i, mem := range found {
-		base, serial, salt, used, ok := readHead(mem.Words, s.no)
+		base, serial, salt, space, used, ok := readHead(mem.Words, s.no)
 		if !ok {
 			return &UntrustedError{Section: s.no, Page: i, Entry: -1, Detail: "the head does not match its check"}
 		}
@@ -140,7 +159,7 @@ func (s *section) read(found []*arena.Page) error {
 			s.t.arena.GivePage(mem)
 			continue
 		}
-		pages = append(pages, &page{s: s, mem: mem, base: base, serial: serial, salt: salt, newest: base})
+		pages = append(pages, &page{s: s, mem: mem, space: space, base: base, serial: serial, salt: salt, newest: base})
 	}
 	slices.SortFunc(pages, func(a, b *page) int { return cmp.Compare(a.serial, b.serial) })
 	for n, p := range pages {
@@ -173,34 +192,35 @@ func (s *section) add(p *page) {
 	}
 	s.ords[p.ord] = p
 	s.pages = append(s.pages, p)
+	s.writing[p.space] = p
 	s.t.list(p)
 }
 
 // reserve finds a place for a record of this moment. Hold the arena's Guard.
-func (s *section) reserve(life, now uint64) (reserved, error) {
+func (s *section) reserve(life uint64, space ids.SpaceID, now uint64) (reserved, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.life != life || s.t.arena.Life(s.no) != life {
 		return reserved{}, ErrMoved
 	}
-	return s.reserveLocked(now)
+	return s.reserveLocked(space, now)
 }
 
-func (s *section) reserveLocked(now uint64) (reserved, error) {
-	if n := len(s.spare); n > 0 && s.spare[n-1].p.fits(now) && !s.importing {
-		r := s.spare[n-1]
-		s.spare = s.spare[:n-1]
+func (s *section) reserveLocked(space ids.SpaceID, now uint64) (reserved, error) {
+	for i := len(s.spare) - 1; i >= 0 && !s.importing; i-- {
+		r := s.spare[i]
+		if r.p.space != space || !r.p.fits(now) {
+			continue
+		}
+		s.spare = slices.Delete(s.spare, i, i+1)
 		r.p.reserved++
 		r.p.newest = max(r.p.newest, now)
 		return r, nil
 	}
-	var p *page
-	if n := len(s.pages); n > 0 {
-		p = s.pages[n-1]
-	}
+	p := s.writing[space]
 	if p == nil || p.next == pageEntries || !p.fits(now) || s.importing && now < p.base {
 		var err error
-		if p, err = s.newPage(now); err != nil {
+		if p, err = s.newPage(space, now); err != nil {
 			return reserved{}, err
 		}
 	}
@@ -211,31 +231,32 @@ func (s *section) reserveLocked(now uint64) (reserved, error) {
 	return r, nil
 }
 
-func (s *section) newPage(now uint64) (*page, error) {
-	for len(s.pages) > 0 && s.pages[0].reserved == 0 && s.pages[0].newest+s.t.longestMS < now {
+func (s *section) newPage(space ids.SpaceID, now uint64) (*page, error) {
+	for len(s.pages) > 0 && s.pages[0].reserved == 0 && s.pages[0].newest+s.t.longest() < now {
 		s.t.arena.GivePage(s.drop(s.pages[0]))
 	}
-	mem, err := s.t.page(s)
+	mem, err := s.t.page(s, space)
 	if err != nil {
 		return nil, err
 	}
-	p := &page{s: s, mem: mem, base: now, newest: now, serial: s.t.nextSerial()}
-	p.salt = writeHead(mem.Words, s.no, p.base, p.serial)
+	p := &page{s: s, mem: mem, space: space, base: now, newest: now, serial: s.t.nextSerial()}
+	p.salt = writeHead(mem.Words, s.no, p.base, p.serial, space)
 	s.add(p)
 	return p, nil
 }
 
 // drop forgets a page of records, after Since no longer promises them.
 func (s *section) drop(p *page) *arena.Page {
-	if s.since <= p.newest {
-		s.since = p.newest + 1
+	switch since := p.newest + 1; {
+	case p.space == 0:
+		s.since = max(s.since, since)
+	case since > s.since:
+		s.cut[p.space] = max(s.cut[p.space], since)
 	}
-	if s.importing { // what is noted already is later than what the import will allow
-		if noted := s.t.arena.RecordsSince(s.no); noted < s.since {
-			s.t.arena.NoteRecordsSince(s.no, s.since)
-		}
-	} else {
-		s.t.arena.NoteRecordsSince(s.no, s.since)
+	// What is noted is for all spaces. In an import, what is noted already is later
+	// than what the import will allow.
+	if since := s.sinceForAll(); !s.importing || s.t.arena.RecordsSince(s.no) < since {
+		s.t.arena.NoteRecordsSince(s.no, since)
 	}
 	for i := range pageEntries {
 		w := entryAt(p.mem.Words, i)
@@ -246,6 +267,9 @@ func (s *section) drop(p *page) *arena.Page {
 	s.spare = slices.DeleteFunc(s.spare, func(r reserved) bool { return r.p == p })
 	s.pages = slices.DeleteFunc(s.pages, func(q *page) bool { return q == p })
 	s.ords[p.ord] = nil
+	if s.writing[p.space] == p {
+		delete(s.writing, p.space)
+	}
 	s.t.unlist(p)
 	return p.mem
 }

@@ -3,6 +3,7 @@ package dedupe
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -24,29 +25,44 @@ type Options struct {
 	// come in pages of 127 that belong to one section, so a table for many sections
 	// needs some more to be of use.
 	EntriesMax int
-	// Window of spaces not in Windows; 0 is DefaultWindow.
-	Window  time.Duration
-	Windows map[ids.SpaceID]time.Duration
-	Logger  *zap.Logger
+	// Window is for how long records are of use; 0 is DefaultWindow.
+	Window time.Duration
+	Logger *zap.Logger
+}
+
+// SpaceOptions is what differs for one space. The zero value of a field: nothing.
+type SpaceOptions struct {
+	Window time.Duration
+	// EntriesMax bounds the records of the space's keys, within Options.EntriesMax.
+	EntriesMax int
+}
+
+// limits is what holds for single spaces.
+type limits struct {
+	windowMS map[ids.SpaceID]uint64
+	longest  uint64 // of all windows
+	pagesMax map[ids.SpaceID]int
 }
 
 // Table is the request-id window of one AllocSvr. All methods may be called from
 // any goroutine, and, but for New, none before the arena was Reset or Adopted.
 type Table struct {
-	arena     *arena.Arena
-	log       *zap.Logger
-	windowMS  uint64
-	windowsMS map[ids.SpaceID]uint64
-	longestMS uint64
-	pagesMax  int
+	arena    *arena.Arena
+	log      *zap.Logger
+	windowMS uint64
+	pagesMax int
+	limits   atomic.Pointer[limits]
 
 	sectionsMu sync.RWMutex
 	sections   []*section
 	count      uint32 // sections of the resumed arena; used by keep only
 
 	mu     sync.Mutex // after any section's
-	pages  pageQueue
+	pages  map[ids.SpaceID]*pageQueue
+	live   int // pages in them
 	serial uint64
+	// forgotten counts records dropped for want of room, before their time or after.
+	forgotten atomic.Uint64
 }
 
 // New makes the window of an arena. Call it before the arena's Adopt.
@@ -62,25 +78,42 @@ func New(o Options) *Table {
 	}
 	t := &Table{
 		arena: o.Arena, log: o.Logger,
-		windowMS:  uint64(o.Window.Milliseconds()),
-		windowsMS: make(map[ids.SpaceID]uint64),
-		pagesMax:  (o.EntriesMax + pageEntries - 1) / pageEntries,
+		windowMS: uint64(o.Window.Milliseconds()),
+		pagesMax: pagesFor(o.EntriesMax),
+		pages:    make(map[ids.SpaceID]*pageQueue),
 	}
-	t.longestMS = t.windowMS
-	for id, w := range o.Windows {
-		t.windowsMS[id] = uint64(w.Milliseconds())
-		t.longestMS = max(t.longestMS, t.windowsMS[id])
-	}
+	t.SetSpaces(nil)
 	o.Arena.OnAdopt(t.resumed, t.keep)
 	return t
 }
 
+// pagesFor is how many pages hold so many records.
+func pagesFor(entries int) int { return (entries + pageEntries - 1) / pageEntries }
+
+// SetSpaces says what differs for single spaces. Call it before the arena is Reset
+// or Adopted, each time.
+func (t *Table) SetSpaces(spaces map[ids.SpaceID]SpaceOptions) {
+	l := &limits{windowMS: map[ids.SpaceID]uint64{}, longest: t.windowMS, pagesMax: map[ids.SpaceID]int{}}
+	for id, o := range spaces {
+		if o.Window > 0 {
+			l.windowMS[id] = uint64(o.Window.Milliseconds())
+			l.longest = max(l.longest, l.windowMS[id])
+		}
+		if o.EntriesMax > 0 {
+			l.pagesMax[id] = pagesFor(o.EntriesMax)
+		}
+	}
+	t.limits.Store(l)
+}
+
 func (t *Table) window(s ids.SpaceID) uint64 {
-	if w, ok := t.windowsMS[s]; ok {
+	if w, ok := t.limits.Load().windowMS[s]; ok {
 		return w
 	}
 	return t.windowMS
 }
+
+func (t *Table) longest() uint64 { return t.limits.Load().longest }
 
 func (t *Table) section(no ids.Section) *section {
 	t.sectionsMu.RLock()
@@ -131,7 +164,7 @@ func (t *Table) Begin(no ids.Section, key ids.Key, id ID, n uint32, now uint64) 
 		return Outcome{}, err
 	}
 	defer s.mu.Unlock()
-	since := s.sinceFor(t.window(key.Space), now)
+	since := s.sinceFor(key.Space, now)
 	if at, ok := s.find(d); ok {
 		e := s.entry(at)
 		if now <= e.At || now-e.At <= t.window(key.Space) {
@@ -182,7 +215,7 @@ func (t *Table) Since(no ids.Section, space ids.SpaceID, now uint64) uint64 {
 		return 0
 	}
 	defer s.mu.Unlock()
-	return s.sinceFor(t.window(space), now)
+	return s.sinceFor(space, now)
 }
 
 // Pending is a request that is being carried out.
@@ -208,13 +241,15 @@ func (p *Pending) Wait(ctx context.Context) (first ids.Seq, err error) {
 // Stats of a Table.
 type Stats struct {
 	Entries, EntriesMax int
+	// Forgotten records were dropped for want of room.
+	Forgotten uint64
 	// Bytes of pages and index.
 	Bytes int64
 }
 
 // Stats takes each section's lock for a moment.
 func (t *Table) Stats() Stats {
-	st := Stats{EntriesMax: t.pagesMax * pageEntries}
+	st := Stats{EntriesMax: t.pagesMax * pageEntries, Forgotten: t.forgotten.Load()}
 	t.sectionsMu.RLock()
 	defer t.sectionsMu.RUnlock()
 	for _, s := range t.sections {

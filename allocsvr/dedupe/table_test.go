@@ -250,7 +250,7 @@ func TestNoRoomAtAllIsAnError(t *testing.T) {
 		}
 		tokens = append(tokens, o.Token)
 		// A place is held by a request in mid-air.
-		if _, err = o.Token.s.reserve(o.Token.life, start); err != nil {
+		if _, err = o.Token.s.reserve(o.Token.life, 1, start); err != nil {
 			break
 		}
 	}

@@ -52,7 +52,7 @@ func (k *Token) noted(now uint64, afterHole bool, take func(*arena.Note) ids.Seq
 	if k.ended {
 		return ErrMoved
 	}
-	r, err := k.s.reserve(k.life, now)
+	r, err := k.s.reserve(k.life, k.key.Space, now)
 	if err != nil {
 		return err
 	}

@@ -50,13 +50,14 @@ func (t *Table) Export(no ids.Section, now uint64) (Export, error) {
 		return Export{}, err
 	}
 	defer s.mu.Unlock()
-	e := Export{Since: s.since}
+	e := Export{Since: s.sinceForAll()}
 	for _, p := range s.pages {
-		if p.newest+t.longestMS < now {
+		if p.newest+t.longest() < now {
 			continue
 		}
 		for i := range p.next {
-			if r, used, _ := readEntry(entryAt(p.mem.Words, i), p.base, p.salt); used && r.At+t.longestMS >= now {
+			if r, used, _ := readEntry(entryAt(p.mem.Words, i), p.base, p.salt); used && r.At+t.longest() >= now {
+				r.Space = p.space
 				e.Entries = append(e.Entries, r)
 			}
 		}
@@ -83,30 +84,30 @@ func (t *Table) Import(no ids.Section, e Export, now uint64) error {
 	entries := slices.Clone(e.Entries)
 	slices.SortStableFunc(entries, func(a, b Entry) int { return int(int64(a.At) - int64(b.At)) })
 	for _, r := range entries {
-		if r.At+t.longestMS < now || r.First == 0 || r.Count == 0 {
+		if r.At+t.longest() < now || r.First == 0 || r.Count == 0 {
 			continue
 		}
 		if _, ok := s.find(r.Digest); ok {
 			continue
 		}
-		place, err := s.reserveLocked(r.At)
+		place, err := s.reserveLocked(r.Space, r.At)
 		if err != nil {
 			s.since = max(s.since, was)
-			t.arena.NoteRecordsSince(no, s.since)
+			t.arena.NoteRecordsSince(no, s.sinceForAll())
 			return err
 		}
 		place.write(r.Digest, r.First, r.countWord(), r.At)
 		place.p.reserved--
 		s.index.put(r.A, placeOf(place.p.ord, place.entry), s.digestA)
 	}
-	t.arena.NoteRecordsSince(no, s.since)
+	t.arena.NoteRecordsSince(no, s.sinceForAll())
 	return nil
 }
 
 const (
-	exportVersion = 1
+	exportVersion = 2
 	exportHead    = 1 + 8 + 4
-	exportEntry   = 8 + 8 + 8 + 4 + 8
+	exportEntry   = 8 + 8 + 8 + 4 + 8 + 2
 	exportTail    = 4
 )
 
@@ -122,6 +123,7 @@ func (e Export) Append(dst []byte) []byte {
 		dst = binary.LittleEndian.AppendUint64(dst, uint64(r.First))
 		dst = binary.LittleEndian.AppendUint32(dst, r.countWord())
 		dst = binary.LittleEndian.AppendUint64(dst, r.At)
+		dst = binary.LittleEndian.AppendUint16(dst, uint16(r.Space))
 	}
 	return binary.LittleEndian.AppendUint32(dst, crc32.ChecksumIEEE(dst[start:]))
 }
@@ -149,6 +151,7 @@ func DecodeExport(b []byte) (Export, error) {
 			First:     ids.Seq(binary.LittleEndian.Uint64(p[16:])),
 			Count:     binary.LittleEndian.Uint32(p[24:]) &^ afterHoleBit,
 			At:        binary.LittleEndian.Uint64(p[28:]),
+			Space:     ids.SpaceID(binary.LittleEndian.Uint16(p[36:])),
 			AfterHole: binary.LittleEndian.Uint32(p[24:])&afterHoleBit != 0,
 		}
 		if r.B > lowBits48 || r.First == 0 || r.First > ids.MaxSeq || r.Count == 0 || r.At > lowBits48 {
