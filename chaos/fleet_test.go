@@ -22,6 +22,7 @@ type fleet struct {
 type fleetOptions struct {
 	stores, allocs int
 	redis          bool
+	settings       func(node string) map[string]string
 }
 
 const leaseTTL = 2 * time.Second
@@ -35,7 +36,7 @@ func startFleet(t *testing.T, o fleetOptions) *fleet {
 	defer cancel()
 	begin := time.Now()
 	p, err := cluster.StartProcesses(ctx, cluster.ProcessOptions{
-		Bin: binDir, Dir: t.TempDir(), Stores: o.stores, Allocs: o.allocs, Redis: o.redis, LeaseTTL: leaseTTL, LogLevel: "info",
+		Bin: binDir, Dir: t.TempDir(), Stores: o.stores, Allocs: o.allocs, Redis: o.redis, LeaseTTL: leaseTTL, LogLevel: "info", Settings: o.settings,
 	})
 	must(t, err)
 	t.Cleanup(func() {
