@@ -77,7 +77,7 @@ func (h handler) Directed(d *seqpb.Directive) {
 }
 
 // Routed implements session.Handler.
-func (h handler) Routed(pb *seqpb.RouteTable) {
+func (h handler) Routed(pb *seqpb.RouteTable) error {
 	s := h.s
 	d, err := wire.ParseRoutes(pb)
 	if err == nil {
@@ -94,13 +94,13 @@ func (h handler) Routed(pb *seqpb.RouteTable) {
 		}
 	}
 	if err != nil {
-		s.log.Error("routes not taken", zap.Error(err))
-		return
+		return err
 	}
 	if w := s.world.Load(); w != nil {
 		w.learn(s.hub.Load(), false, s.window.NotBefore)
 	}
 	s.changed()
+	return nil
 }
 
 // Lost implements session.Handler.

@@ -129,7 +129,9 @@ func TestAKeyOfAnotherSetIsNotServedThoughItsSectionIsOurs(t *testing.T) {
 			Name: "s2", Version: 1, Sections: 1, Ranges: []*seqpb.Range{{Space: 1, Lo: 1000, Last: 1<<32 - 1}},
 			Owner: []uint64{9}, Epoch: []uint64{4}, Nodes: []*seqpb.AllocNode{{Session: 9, Id: "z1", Addr: "z1:1"}},
 		})
-		handler{a.Server}.Routed(pb)
+		if err := (handler{a.Server}).Routed(pb); err != nil {
+			t.Fatal(err)
+		}
 		a.wantNext(t, uid(999), 1)
 		if f := a.wantFailure(t, uid(5000), seqpb.Code_CODE_NOT_OWNER); f.Owner != "z1:1" || f.Epoch != 4 {
 			t.Errorf("hint %+v", f)

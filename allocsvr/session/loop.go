@@ -25,7 +25,9 @@ type Handler interface {
 	Welcomed(w *seqpb.Welcome) error
 	// Directed is told the whole truth of what the session owns.
 	Directed(d *seqpb.Directive)
-	Routed(t *seqpb.RouteTable)
+	// Routed is told what has changed of the routes since it was told last on the
+	// stream, at first all. An error says that it could make nothing of it.
+	Routed(t *seqpb.RouteTable) error
 	// Renewed: the lease holds again after a stream was opened; not told each time it is renewed.
 	Renewed()
 	// Lost: the session is over; nothing is owned any more. Serving stops
@@ -94,6 +96,8 @@ type stream struct {
 	out    chan *seqpb.SessionUp
 	ctx    context.Context
 	cancel context.CancelFunc
+	// routed: routes have been told on it.
+	routed bool
 }
 
 // event is something for the machine; exactly one of its fields is used.
@@ -277,7 +281,9 @@ func (l *loop) carryOut(acts []action) {
 		case directed:
 			l.s.cfg.Handler.Directed(a.directive)
 		case routed:
-			l.s.cfg.Handler.Routed(a.routes)
+			if !l.routed(a) {
+				return
+			}
 		case ended:
 			l.s.log.Info("session ended")
 			l.s.setLink(nil)
@@ -332,6 +338,26 @@ func (l *loop) welcomed(a welcomed) bool {
 	l.s.seq = max(l.s.seq, ids.BatchSeq(w.BatchSeq))
 	l.s.mu.Unlock()
 	l.s.setLink(&link{id: l.m.id, addr: a.addr, conn: l.cur.conn, gen: a.gen, patience: l.m.ttl, ctx: l.cur.ctx})
+	return true
+}
+
+// routed passes routes on. A stream that has told of routes before and now tells
+// what does not follow from them is given up: the next one begins with all of
+// them. If it is that which makes no sense, a further stream would not help.
+func (l *loop) routed(a routed) bool {
+	err := l.s.cfg.Handler.Routed(a.routes)
+	switch {
+	case l.cur == nil:
+		return false
+	case err == nil:
+		l.cur.routed = true
+	case l.cur.routed:
+		l.s.log.Warn("session stream begins anew, to be told all routes", zap.String("store", l.cur.addr), zap.Error(err))
+		l.carryOut(l.m.broken(l.s.cfg.Clock.Now(), l.cur.gen))
+		return false
+	default:
+		l.s.log.Error("routes not taken", zap.String("store", l.cur.addr), zap.Error(err))
+	}
 	return true
 }
 

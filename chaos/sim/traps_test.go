@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"sync"
@@ -459,5 +460,39 @@ func TestLostAnswersToResumptionsCostNoNumber(t *testing.T) {
 		for _, v := range runPlay(t, seed, lost, Bugs{}) {
 			t.Errorf("seed %d: %s", seed, v)
 		}
+	}
+}
+
+// routesAt is the version of its Set's routes that a node tells.
+func (p *play) routesAt(node string) uint64 {
+	p.t.Helper()
+	rep, err := seqConn{p.net, p.from, rpcAddr(node)}.GetRoutes(context.Background(), &seqpb.RoutesRequest{})
+	p.must(err == nil, "routes of %s: %v", node, err)
+	return rep.Sets[0].Version
+}
+
+// A node that missed a word of routes can make nothing of the next one: it has
+// itself told all, in the same session and without losing a number.
+func TestANodeThatMissedARouteIsToldAllOfThem(t *testing.T) {
+	missed := trap{name: "missed route", tune: func(o *Options) { o.Sections, o.Allocs, o.Spares = 4, 2, 2 }, play: func(p *play) {
+		node, _ := p.mustAlloc(one, 5, 5*time.Second)
+		time.Sleep(time.Second)
+		var dropped atomic.Int32
+		p.net.Hook(func(m *Message) Verdict {
+			d, ok := m.Body.(*seqpb.SessionDown)
+			return Verdict{Exact: true, Drop: ok && d.Routes != nil && m.To == node && dropped.Add(1) == 1}
+		})
+		p.startAlloc("a3")
+		time.Sleep(time.Second)
+		p.startAlloc("a4")
+		time.Sleep(time.Second)
+		p.must(dropped.Load() > 1, "%s was told of routes %d times", node, dropped.Load())
+		if at, others := p.routesAt(node), p.routesAt("a4"); at != others {
+			p.t.Errorf("%s has routes of version %d, others %d", node, at, others)
+		}
+		p.mustAlloc(one, 5, 5*time.Second)
+	}}
+	for _, v := range runPlay(t, 1, missed, Bugs{}) {
+		t.Error(v)
 	}
 }
