@@ -88,7 +88,7 @@ func TestEveryFaultOnProcessesBreaksNothing(t *testing.T) {
 	keys := mixedKeys(60)
 	rec := history.NewRecorder()
 	targets := f.targets(t, 6)
-	names, skipped, err := faults.Plan(faults.Names())
+	names, skipped, err := faults.Plan(faults.Names(), 1)
 	must(t, err)
 	t.Logf("skipped: %v", skipped)
 

@@ -16,10 +16,15 @@ import (
 
 // Cluster is what faults are done to; nodes go by name.
 type Cluster interface {
+	Sets() []string
 	Allocs() []string
 	Stores() []string
-	// Leader is the StoreSvr that leads.
+	// Leader is the StoreSvr that leads; LeaderOf that of a Set.
 	Leader(context.Context) (string, error)
+	LeaderOf(ctx context.Context, set string) (string, error)
+	// Move moves the half of the keys that is for that from one Set to another, and
+	// waits for the end of it.
+	Move(ctx context.Context, from, to string) error
 	// Kill ends a process with SIGKILL and waits until it is gone.
 	Kill(node string) error
 	// Stop ends a process with SIGTERM and waits until it is gone.

@@ -25,17 +25,22 @@ func (p *puppet) note(what, node string) error {
 	return nil
 }
 
-func (p *puppet) Allocs() []string                          { return []string{"a1", "a2"} }
-func (p *puppet) Stores() []string                          { return []string{"s1", "s2", "s3"} }
-func (p *puppet) Leader(context.Context) (string, error)    { return "s2", nil }
-func (p *puppet) Kill(n string) error                       { return p.note("kill", n) }
-func (p *puppet) Stop(_ context.Context, n string) error    { return p.note("stop", n) }
-func (p *puppet) LoseMemory(n string) error                 { return p.note("lose", n) }
-func (p *puppet) Pause(n string) error                      { return p.note("pause", n) }
-func (p *puppet) Continue(n string) error                   { return p.note("continue", n) }
-func (p *puppet) Drain(_ context.Context, n string) error   { return p.note("drain", n) }
-func (p *puppet) Undrain(_ context.Context, n string) error { return p.note("undrain", n) }
-func (p *puppet) LeaseTTL() time.Duration                   { return time.Second }
+func (p *puppet) Sets() []string { return []string{"s1", "s2", "s3"} }
+func (p *puppet) LeaderOf(_ context.Context, set string) (string, error) {
+	return set + "-2", nil
+}
+func (p *puppet) Move(_ context.Context, from, to string) error { return p.note("move", from+" "+to) }
+func (p *puppet) Allocs() []string                              { return []string{"a1", "a2"} }
+func (p *puppet) Stores() []string                              { return []string{"s1", "s2", "s3"} }
+func (p *puppet) Leader(context.Context) (string, error)        { return "s2", nil }
+func (p *puppet) Kill(n string) error                           { return p.note("kill", n) }
+func (p *puppet) Stop(_ context.Context, n string) error        { return p.note("stop", n) }
+func (p *puppet) LoseMemory(n string) error                     { return p.note("lose", n) }
+func (p *puppet) Pause(n string) error                          { return p.note("pause", n) }
+func (p *puppet) Continue(n string) error                       { return p.note("continue", n) }
+func (p *puppet) Drain(_ context.Context, n string) error       { return p.note("drain", n) }
+func (p *puppet) Undrain(_ context.Context, n string) error     { return p.note("undrain", n) }
+func (p *puppet) LeaseTTL() time.Duration                       { return time.Second }
 func (p *puppet) Start(ctx context.Context, n string) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -58,7 +63,7 @@ func play(t *testing.T, p *puppet, cfg Config, long time.Duration) (h *history.H
 }
 
 func all(t *testing.T) []string {
-	can, _, err := Plan(Names())
+	can, _, err := Plan(Names(), 3)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,20 +151,46 @@ func TestSameSeedDoesTheSameHarm(t *testing.T) {
 func TestNodeThatDoesNotComeBackEndsTheRun(t *testing.T) {
 	broken := errors.New("does not start")
 	_, err := play(t, &puppet{broken: broken}, Config{Names: []string{"kill-leader"}}, time.Hour)
-	if !errors.Is(err, broken) || !strings.Contains(err.Error(), "kill-leader on s2") {
+	if !errors.Is(err, broken) || !strings.Contains(err.Error(), "kill-leader on s") {
 		t.Fatalf("got %v", err)
 	}
 }
 
 func TestPlanSkipsByNameAndRefusesTheUnknown(t *testing.T) {
-	can, skipped, err := Plan([]string{"kill-alloc", "clock"})
+	can, skipped, err := Plan([]string{"kill-alloc", "clock"}, 1)
 	if err != nil || !slices.Equal(can, []string{"kill-alloc"}) || len(skipped) != 1 || !strings.HasPrefix(skipped[0], "clock: ") {
 		t.Fatalf("%v %v %v", can, skipped, err)
 	}
-	if _, _, err := Plan([]string{"meteor"}); err == nil || !strings.Contains(err.Error(), fmt.Sprint(Names())) {
+	if _, _, err := Plan([]string{"meteor"}, 1); err == nil || !strings.Contains(err.Error(), fmt.Sprint(Names())) {
 		t.Fatalf("got %v", err)
 	}
 	if _, err := play(t, &puppet{}, Config{Names: []string{"clock"}}, time.Minute); err == nil {
 		t.Fatal("a fault that cannot be injected was accepted")
+	}
+}
+
+// The half of the keys that moves is always taken from where it is.
+func TestMovesGoOnFromWhereTheLastOneEnded(t *testing.T) {
+	p := &puppet{}
+	if _, err := play(t, p, Config{Names: []string{"migrate"}, Count: 12, Seed: 5}, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	at, seen := "s1", map[string]bool{}
+	for _, d := range p.did {
+		var from, to string
+		if _, err := fmt.Sscanf(d, "move %s %s", &from, &to); err != nil || from != at || to == from {
+			t.Fatalf("%q while the half is at %s (%v)", d, at, err)
+		}
+		at, seen[to] = to, true
+	}
+	if len(p.did) != 12 || len(seen) != 3 {
+		t.Errorf("did %v", p.did)
+	}
+}
+
+func TestMovesAreSkippedWhereThereIsOneSet(t *testing.T) {
+	can, skipped, err := Plan([]string{"migrate", "drain"}, 1)
+	if err != nil || !slices.Equal(can, []string{"drain"}) || len(skipped) != 1 || !strings.HasPrefix(skipped[0], "migrate: ") {
+		t.Fatalf("%v %v %v", can, skipped, err)
 	}
 }

@@ -20,6 +20,8 @@ type kind struct {
 	target func(*run) (string, error)
 	// strike does it and lifts it again.
 	strike func(*run, string) error
+	// sets: it takes several Sets.
+	sets bool
 	// skip is why it cannot be done here; empty if it can.
 	skip string
 }
@@ -37,7 +39,7 @@ var kinds = []kind{
 	{name: "partition", skip: "needs network namespaces, which this program does not set up yet"},
 	{name: "clock", skip: "needs a clock of its own for each process, which this program does not set up yet"},
 	{name: "disk-full", skip: "needs a file system of its own for each node, which this program does not set up yet"},
-	{name: "migrate", skip: "needs several Sets, which this cluster does not have yet"},
+	{name: "migrate", planned: true, sets: true, target: theHalf, strike: migrate},
 }
 
 // SlowRestart is recorded beside kill-alloc when the process was back too
@@ -53,9 +55,10 @@ func Names() []string {
 	return out
 }
 
-// Plan splits the names that were asked for into those that can be done and
-// those that are skipped ("NAME: why"); an unknown name is an error.
-func Plan(names []string) (can, skipped []string, err error) {
+// Plan splits the names that were asked for into those that can be done to a
+// cluster of so many Sets and those that are skipped ("NAME: why"); an unknown name
+// is an error.
+func Plan(names []string, sets int) (can, skipped []string, err error) {
 	for _, n := range names {
 		i := slices.IndexFunc(kinds, func(k kind) bool { return k.name == n })
 		switch {
@@ -63,6 +66,8 @@ func Plan(names []string) (can, skipped []string, err error) {
 			return nil, nil, fmt.Errorf("unknown fault %q: known are %v", n, Names())
 		case kinds[i].skip != "":
 			skipped = append(skipped, n+": "+kinds[i].skip)
+		case kinds[i].sets && sets < 2:
+			skipped = append(skipped, n+": needs several Sets, and there is one")
 		default:
 			can = append(can, n)
 		}
@@ -77,9 +82,31 @@ func pick(rng *rand.Rand, nodes []string) (string, error) {
 	return nodes[rng.IntN(len(nodes))], nil
 }
 
-func anAlloc(r *run) (string, error)   { return pick(r.rng, r.c.Allocs()) }
-func aStore(r *run) (string, error)    { return pick(r.rng, r.c.Stores()) }
-func theLeader(r *run) (string, error) { return r.c.Leader(r.ctx) }
+func anAlloc(r *run) (string, error) { return pick(r.rng, r.c.Allocs()) }
+func aStore(r *run) (string, error)  { return pick(r.rng, r.c.Stores()) }
+
+// theLeader is that of any Set.
+func theLeader(r *run) (string, error) {
+	if all := r.c.Sets(); len(all) > 1 {
+		return r.c.LeaderOf(r.ctx, all[r.rng.IntN(len(all))])
+	}
+	return r.c.Leader(r.ctx)
+}
+
+// theHalf is the Set that has the half of the keys that is moved about.
+func theHalf(r *run) (string, error) { return r.c.Sets()[r.half], nil }
+
+// migrate takes the half to another Set. The next time it goes on from there, so
+// that the faults in between find keys in each.
+func migrate(r *run, from string) error {
+	all := r.c.Sets()
+	to := (r.half + 1 + r.rng.IntN(len(all)-1)) % len(all)
+	if err := r.c.Move(r.ctx, from, all[to]); err != nil {
+		return err
+	}
+	r.half = to
+	return nil
+}
 
 func killAlloc(r *run, node string) error {
 	begin, stamp := time.Now(), r.rec.Stamp()

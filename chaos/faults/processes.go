@@ -4,19 +4,34 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/seqsvr/seqsvr/internal/cluster"
 	"github.com/seqsvr/seqsvr/internal/rpc"
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
+	"github.com/seqsvr/seqsvr/sets"
 )
 
-// Processes makes a cluster of processes a Cluster; ttl is its lease's.
-func Processes(p *cluster.Processes, ttl time.Duration) Cluster { return processes{p, ttl} }
+// Processes makes a cluster of processes a Cluster; ttl is its lease's, and half
+// what Move moves.
+func Processes(p *cluster.Processes, ttl time.Duration, half ...sets.Range) Cluster {
+	return processes{p, ttl, half}
+}
 
 type processes struct {
-	p   *cluster.Processes
-	ttl time.Duration
+	p    *cluster.Processes
+	ttl  time.Duration
+	half []sets.Range
+}
+
+func (c processes) Sets() (all []string) {
+	for _, m := range c.p.Stores {
+		if !slices.Contains(all, m.Set) {
+			all = append(all, m.Set)
+		}
+	}
+	return all
 }
 
 func (c processes) Allocs() []string        { return names(c.p.Allocs) }
@@ -50,6 +65,14 @@ func (c processes) Leader(ctx context.Context) (string, error) {
 	return p.ID, nil
 }
 
+func (c processes) LeaderOf(ctx context.Context, set string) (string, error) {
+	p, err := c.p.LeaderOf(ctx, set)
+	if err != nil {
+		return "", err
+	}
+	return p.ID, nil
+}
+
 func (c processes) Kill(node string) error       { return c.with(node, (*cluster.Process).Kill) }
 func (c processes) LoseMemory(node string) error { return c.with(node, (*cluster.Process).RemoveArena) }
 func (c processes) Pause(node string) error      { return c.with(node, (*cluster.Process).Pause) }
@@ -63,10 +86,14 @@ func (c processes) Start(ctx context.Context, node string) error {
 	return c.with(node, func(p *cluster.Process) error { return p.StartReady(ctx) })
 }
 
-// admin asks any node that answers: each forwards to the leader.
-func (c processes) admin(ctx context.Context, ask func(*rpc.AdminConn) error) error {
+// admin asks any node of the Set of a node that answers: each forwards to the leader.
+func (c processes) admin(ctx context.Context, node string, ask func(*rpc.AdminConn) error) error {
+	set := ""
+	if err := c.with(node, func(p *cluster.Process) error { set = p.Set; return nil }); err != nil {
+		return err
+	}
 	err := errors.New("no node runs")
-	for _, ps := range [][]*cluster.Process{c.p.Stores, c.p.Allocs} {
+	for _, ps := range [][]*cluster.Process{c.p.StoresOf(set), c.p.AllocsOf(set)} {
 		for _, p := range ps {
 			if !p.Running() {
 				continue
@@ -85,7 +112,7 @@ func (c processes) admin(ctx context.Context, ask func(*rpc.AdminConn) error) er
 }
 
 func (c processes) Drain(ctx context.Context, node string) error {
-	return c.admin(ctx, func(conn *rpc.AdminConn) error {
+	return c.admin(ctx, node, func(conn *rpc.AdminConn) error {
 		progress, err := conn.Drain(ctx, &seqpb.DrainRequest{Node: node})
 		if err != nil {
 			return err
@@ -104,7 +131,7 @@ func (c processes) Drain(ctx context.Context, node string) error {
 }
 
 func (c processes) Undrain(ctx context.Context, node string) error {
-	return c.admin(ctx, func(conn *rpc.AdminConn) error {
+	return c.admin(ctx, node, func(conn *rpc.AdminConn) error {
 		m, err := conn.Undrain(ctx, &seqpb.DrainRequest{Node: node})
 		if err != nil {
 			return err

@@ -35,6 +35,8 @@ type run struct {
 	c            Cluster
 	rec          *history.Recorder
 	rng          *rand.Rand
+	// half is the number of the Set that has the half of the keys which is moved about.
+	half int
 }
 
 // Run injects faults until the context is done, and returns with all of them
@@ -46,7 +48,7 @@ func Run(ctx context.Context, cfg Config, c Cluster, rec *history.Recorder) erro
 	if cfg.Logger == nil {
 		cfg.Logger = zap.NewNop()
 	}
-	if _, skipped, err := Plan(cfg.Names); err != nil || len(skipped) > 0 {
+	if _, skipped, err := Plan(cfg.Names, len(c.Sets())); err != nil || len(skipped) > 0 {
 		return errors.Join(err, fmt.Errorf("faults that cannot be injected: %v", skipped))
 	}
 	r := &run{running: ctx, c: c, rec: rec, rng: rand.New(rand.NewPCG(cfg.Seed, 1))}

@@ -21,6 +21,8 @@ import (
 	"github.com/seqsvr/seqsvr/internal/cli"
 	"github.com/seqsvr/seqsvr/internal/cluster"
 	"github.com/seqsvr/seqsvr/internal/config"
+	"github.com/seqsvr/seqsvr/internal/ids"
+	"github.com/seqsvr/seqsvr/sets"
 )
 
 type runFlags struct {
@@ -43,6 +45,7 @@ func drive(c *cobra.Command) {
 	var f runFlags
 	c.Example = `  seqchaos --duration 60s --report ./chaos-report
   seqchaos --faults kill-alloc,lose-alloc --seed 7
+  seqchaos --sets 2 --allocs 2 --faults migrate,kill-alloc,kill-leader
   seqchaos check ./chaos-report/history.jsonl`
 	c.Args = cobra.NoArgs
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -53,9 +56,9 @@ func drive(c *cobra.Command) {
 	}
 	fs := c.Flags()
 	fs.DurationVar(&f.duration, "duration", 60*time.Second, "how long to inject faults")
-	fs.IntVar(&f.stores, "stores", 3, "number of storesvr processes")
-	fs.IntVar(&f.allocs, "allocs", 3, "number of allocsvr processes")
-	fs.IntVar(&f.sets, "sets", 1, "number of Sets")
+	fs.IntVar(&f.stores, "stores", 3, "number of storesvr processes of each Set")
+	fs.IntVar(&f.allocs, "allocs", 3, "number of allocsvr processes of each Set")
+	fs.IntVar(&f.sets, "sets", 1, "number of Sets; with more than one, the fault migrate moves half of the keys from Set to Set")
 	fs.IntVar(&f.clients, "clients", 8, "number of clients")
 	fs.IntVar(&f.keys, "keys", 200, "number of keys, half uids, half conversations")
 	fs.Float64Var(&f.rate, "rate", 100, "calls per second of each client; 0 for as many as it can")
@@ -88,7 +91,7 @@ func (f *runFlags) check() (err error) {
 	case f.rate < 0:
 		return cli.Usagef("--rate %v: want 0 or more", f.rate)
 	}
-	if f.can, f.skipped, err = faults.Plan(f.faults); err != nil {
+	if f.can, f.skipped, err = faults.Plan(f.faults, f.sets); err != nil {
 		return cli.Usagef("--faults: %w", err)
 	}
 	f.unserved = map[string]time.Duration{}
@@ -96,9 +99,6 @@ func (f *runFlags) check() (err error) {
 		if f.unserved[name], err = time.ParseDuration(text); err != nil {
 			return cli.Usagef("--limit %s=%s: %w", name, text, err)
 		}
-	}
-	if f.sets > 1 {
-		f.skipped = append(f.skipped, fmt.Sprintf("%d sets: one is run: more are not available yet", f.sets))
 	}
 	if f.seed == 0 {
 		f.seed = rand.Uint64()
@@ -161,7 +161,7 @@ func (f *runFlags) play(ctx context.Context, dir string, log *zap.Logger) (*hist
 		return nil, err
 	}
 	p, err := cluster.StartProcesses(ctx, cluster.ProcessOptions{
-		Bin: bin, Dir: filepath.Join(dir, "cluster"), Stores: f.stores, Allocs: f.allocs, LeaseTTL: f.leaseTTL,
+		Bin: bin, Dir: filepath.Join(dir, "cluster"), Sets: f.sets, Stores: f.stores, Allocs: f.allocs, LeaseTTL: f.leaseTTL,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("the cluster did not start: %w", err)
@@ -182,7 +182,7 @@ func (f *runFlags) play(ctx context.Context, dir string, log *zap.Logger) (*hist
 	}()
 	fctx, cancel := context.WithTimeout(ctx, f.duration)
 	defer cancel()
-	err = faults.Run(fctx, faults.Config{Names: f.can, Seed: f.seed, Logger: log}, faults.Processes(p, f.leaseTTL), rec)
+	err = faults.Run(fctx, faults.Config{Names: f.can, Seed: f.seed, Logger: log}, faults.Processes(p, f.leaseTTL, f.half()...), rec)
 	<-fctx.Done() // also when there was no fault to inject
 	stop()
 	if err = errors.Join(err, <-loaded); err != nil {
@@ -233,11 +233,21 @@ func (f *runFlags) dial(ctx context.Context, addrs []string) (targets []load.Tar
 	return targets, closeAll, nil
 }
 
+// half of the keys: the lower uids, and the lower positions of conversations.
+func (f *runFlags) half() []sets.Range {
+	spaces := ids.DefaultSpaces()
+	conv := sets.Whole(spaces[1])
+	conv.Last = 1<<63 - 1
+	return []sets.Range{{Space: spaces[0].ID, Last: ids.Position(uidOf(f.keys / 2))}, conv}
+}
+
+func uidOf(i int) uint64 { return uint64(i) * 131 }
+
 func (f *runFlags) keyNames() []string {
 	keys := make([]string, f.keys)
 	for i := range keys {
 		if i%2 == 0 {
-			keys[i] = fmt.Sprintf("uid/%d", i*131)
+			keys[i] = fmt.Sprintf("uid/%d", uidOf(i))
 		} else {
 			keys[i] = fmt.Sprintf("conv/sg_%d", i)
 		}

@@ -351,19 +351,23 @@ func statusOf(ctx context.Context, addr string) (*seqpb.StatusReply, error) {
 	return rep, nil
 }
 
-// Leader is the store that leads.
-func (p *Processes) Leader(ctx context.Context) (*Process, error) {
+// Leader is the store that leads the first Set.
+func (p *Processes) Leader(ctx context.Context) (*Process, error) { return p.LeaderOf(ctx, setName(0)) }
+
+// LeaderOf is the store that leads a Set, once there is one.
+func (p *Processes) LeaderOf(ctx context.Context, set string) (*Process, error) {
 	for {
-		rep, err := p.Status(ctx)
-		if err == nil {
-			for _, set := range rep.Sets {
-				for _, s := range set.Stores {
-					for _, m := range p.Stores {
-						if s.Role == "leader" && s.Id == m.ID && m.Running() {
-							return m, nil
-						}
-					}
-				}
+		err := errors.New("no store is running")
+		for _, asked := range p.StoresOf(set) {
+			if !asked.Running() {
+				continue
+			}
+			var rep *seqpb.StatusReply
+			if rep, err = statusOf(ctx, asked.RPCAddr); err != nil {
+				continue
+			}
+			if m := p.leaderIn(rep, set); m != nil {
+				return m, nil
 			}
 		}
 		t := time.NewTimer(20 * time.Millisecond)
@@ -371,9 +375,22 @@ func (p *Processes) Leader(ctx context.Context) (*Process, error) {
 		case <-t.C:
 		case <-ctx.Done():
 			t.Stop()
-			return nil, fmt.Errorf("no leader: %w", errors.Join(err, ctx.Err()))
+			return nil, fmt.Errorf("set %s has no leader: %w", set, errors.Join(err, ctx.Err()))
 		}
 	}
+}
+
+func (p *Processes) leaderIn(rep *seqpb.StatusReply, set string) *Process {
+	for _, of := range rep.Sets {
+		for _, s := range of.Stores {
+			for _, m := range p.StoresOf(set) {
+				if s.Role == "leader" && s.Id == m.ID && m.Running() {
+					return m
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // Stop ends all processes, those that do not stop in order by force, and
