@@ -15,6 +15,7 @@ import (
 // The whole cluster in one process is killed with SIGKILL again and again
 // while clients allocate, and started on the same directory.
 func TestKillingDevTwentyTimesNeverRepeatsANumber(t *testing.T) {
+	t.Parallel() // it waits more than it works, and holds no bound on time
 	const kills = 20
 	d := startDev(t, t.TempDir())
 	keys := mixedKeys(20)
@@ -48,6 +49,7 @@ func TestKillingDevTwentyTimesNeverRepeatsANumber(t *testing.T) {
 
 // A clean stop hands everything back: the next number is exactly the next one.
 func TestRestartingDevContinuesExactly(t *testing.T) {
+	t.Parallel() // it waits more than it works, and holds no bound on time
 	d := startDev(t, t.TempDir())
 	keys := mixedKeys(20)
 	want := map[string]int64{}
