@@ -86,7 +86,7 @@ func (c *checker) missing(l *line) []piece {
 	for i := range l.items {
 		it := &l.items[i]
 		if it.below() > high {
-			for _, g := range c.outsideHoles(l, high+1, it.below()) {
+			for _, g := range c.outsideHoles(l, high+1, it) {
 				out = append(out, piece{g.from, g.to, i, i > lastAlloc})
 			}
 		}
@@ -95,17 +95,17 @@ func (c *checker) missing(l *line) []piece {
 	return out
 }
 
-// outsideHoles cuts out of from..to the holes that end in it. One that ends
-// further up does not count: numbers go on only after its end, so that what is
-// missing before a known number inside it must have another reason. Only an
-// entry that is too long for one loss covers all of itself: the bounded ledger
-// has joined several.
-func (c *checker) outsideHoles(l *line, from, to int64) []hole {
+// outsideHoles cuts out of what is below the item the holes that end there. One
+// that ends further up does not count: numbers go on only after its end, so that
+// what is missing before a known number inside it must have another reason. Only
+// one of several losses covers all of itself.
+func (c *checker) outsideHoles(l *line, from int64, it *item) []hole {
 	var out []hole
+	to := it.below()
 	i, _ := slices.BinarySearchFunc(l.holes, from, func(h hole, n int64) int { return cmp.Compare(h.to, n) })
 	for ; i < len(l.holes); i++ {
 		h := l.holes[i]
-		if h.to > to && h.to-h.from+1 <= c.lossAllowed(l) {
+		if h.to > to && !c.ofSeveral(l, h, it) {
 			continue
 		}
 		if h.from > from {
@@ -117,6 +117,15 @@ func (c *checker) outsideHoles(l *line, from, to int64) []hole {
 		from = max(from, h.to+1)
 	}
 	return append(out, hole{from: from, to: to})
+}
+
+// ofSeveral reports whether a hole around the item may be of more than one loss:
+// because it is too long for one, or because the item is a read between two. The
+// numbers that the first of them cost were not declared to anybody before the
+// second; the read saw where they end.
+func (c *checker) ofSeveral(l *line, h hole, it *item) bool {
+	return h.to-h.from+1 > c.lossAllowed(l) ||
+		it.read && c.lossesBetween(0, it.ret) > 0 && c.lossesBetween(it.call, h.declared) > 0 && c.lossesBetween(0, h.declared) > 1
 }
 
 // searchSteps bounds the search of a filler.
