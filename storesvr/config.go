@@ -62,6 +62,12 @@ type Config struct {
 	RaftTimeout time.Duration
 	// A snapshot is taken after SnapshotThreshold entries (looked at about every
 	// SnapshotInterval); TrailingLogs entries stay for followers that are not far behind.
+	//
+	// Fewer than are under way to a follower at once (two requests of raftMaxAppendEntries)
+	// may leave it behind until the leader takes a snapshot itself: a follower whose
+	// answers got lost is that far ahead of what its leader knows. If it has compacted
+	// its log meanwhile, the leader looks for an entry that both have further and
+	// further down, where this one has none.
 	SnapshotThreshold, TrailingLogs uint64
 	SnapshotInterval                time.Duration
 	Clock                           clock.Clock

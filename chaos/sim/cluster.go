@@ -175,7 +175,8 @@ func (c *Cluster) startStore(id string) {
 		RPCAddr: rpcAddr(id), RaftAddr: id + ":7101", HTTPAddr: id + ":7180",
 		Peers: peers, Bootstrap: true,
 		Sections: c.opt.Sections, Spaces: ids.DefaultSpaces(), LeaseTTL: c.opt.TTL,
-		SnapshotThreshold: 200, TrailingLogs: 50,
+		// Not below what a follower may be ahead of what its leader knows: one request.
+		SnapshotThreshold: 200, TrailingLogs: 150,
 		Clock: h.clock, Logger: logger(c.events, id), Bugs: c.opt.Bugs.Store,
 	}
 	if len(c.sets) > 1 {

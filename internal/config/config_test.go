@@ -113,6 +113,7 @@ func TestBadConfigurationNamesPlaceKeyAndReason(t *testing.T) {
 		"port 0":             {&StoreSvr{}, goodStore + "rpc_listen: 127.0.0.1:0\n", nil, nil, []string{"FILE:3: rpc_listen", "stay the same"}},
 		"space twice":        {&StoreSvr{}, goodStore + "spaces: [uid:uid, uid:name]\n", nil, nil, []string{"FILE:3: spaces", `"uid" is listed before`}},
 		"unknown kind":       {&StoreSvr{}, goodStore + "spaces: [uid:int]\n", nil, nil, []string{"want uid or name"}},
+		"short log":          {&StoreSvr{}, goodStore + "trailing_logs: 100\n", nil, nil, []string{"trailing_logs: must be at least 512"}},
 		"slow elections":     {&StoreSvr{}, goodStore + "lease_ttl: 1s\nraft_timeout: 300ms\n", nil, nil, []string{"FILE:4: raft_timeout: 300ms is more than 200ms, a fifth of the lease_ttl of 1s"}},
 		"short lease":        {&StoreSvr{}, goodStore + "lease_ttl: 1ms\n", nil, nil, []string{"FILE:3: lease_ttl: 1ms is below"}},
 		"bad name":           {&StoreSvr{}, "node: s 1\ndata: /d\n", nil, nil, []string{"FILE:1: node", "only letters"}},

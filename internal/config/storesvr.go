@@ -41,6 +41,8 @@ const (
 	// raftTimeout is the default of raft_timeout; the least is what the least lease_ttl allows.
 	raftTimeout    = 300 * time.Millisecond
 	raftTimeoutMin = 20 * time.Millisecond
+	// trailingLogsMin is twice what a leader has under way to a follower: see storesvr.Config.
+	trailingLogsMin = 512
 )
 
 // Declare declares the keys.
@@ -114,6 +116,9 @@ func (c *StoreSvr) Check(k *Keys) error {
 	}
 	if c.SnapshotThreshold < 1 {
 		add(k.Problem("snapshot-threshold", "must be at least 1"))
+	}
+	if c.TrailingLogs < trailingLogsMin {
+		add(k.Problem("trailing-logs", "must be at least %d: a follower whose answers got lost needs that much of its log to agree with its leader", trailingLogsMin))
 	}
 	var err error
 	if c.SpaceList, err = parseSpaces(c.Spaces); err != nil {
