@@ -25,7 +25,8 @@
 //	stray      an earlier attempt took it, its answer was lost, and so was the
 //	           window that would have given it again: the message, stored under
 //	           another number, says where it may be
-//	missing    none of these: a message was lost
+//	missing    none of these: a message was lost, either the one that had this
+//	           number or the one that would have said that it is a stray
 //
 // # Why no clock decides
 //
