@@ -18,7 +18,8 @@
 // Invariants: reads look at the active generation, then the frozen ones from
 // new to old, then the file. Only the apply goroutine writes to the active
 // generation, and it is frozen only between two applied entries. Dirty keys are
-// bounded: past FlushKeys (to twice as many) a flush starts, past HardKeys applying waits for it.
+// bounded: past FlushKeys (to twice as many) a flush starts, later and larger if the
+// last one took long, and past HardKeys applying waits for it.
 //
 // Flushes run beside replies, which wait for the same cores and the same disk, so
 // they are small, the replicas of a group make them at different times, and each

@@ -16,8 +16,8 @@ func (s *Store) Find(keys []ids.Key) []state.Found {
 	if len(records)+len(gaps) == 0 {
 		return out
 	}
-	s.must(s.lookup(func(rb, gb *bbolt.Bucket) error {
-		w := walk{path: s.path, cursor: rb.Cursor()}
+	s.must(s.lookup(func(file *reader) error {
+		w := walk{path: s.path, cursor: file.records.Cursor()}
 		for _, i := range records {
 			b, err := w.to(keys[i])
 			if err != nil {
@@ -31,7 +31,7 @@ func (s *Store) Find(keys []ids.Key) []state.Found {
 			}
 			out[i].Known = true
 		}
-		w = walk{path: s.path, cursor: gb.Cursor()}
+		w = walk{path: s.path, cursor: file.gaps.Cursor()}
 		for _, i := range gaps {
 			b, err := w.to(keys[i])
 			if err != nil {

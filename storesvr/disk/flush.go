@@ -64,10 +64,14 @@ func (s *Store) flush(g *generation) {
 		s.fail(err)
 		return
 	}
+	took := time.Since(began)
 	s.flushes.Add(1)
-	s.flushNanos.Add(int64(time.Since(began)))
+	s.flushNanos.Add(int64(took))
 	s.reader.renew()
 	s.mu.Lock()
+	if took >= flushLong {
+		s.restUntil = began.Add(2 * took)
+	}
 	if g.view != nil {
 		// Before the next generation is written, so that the view is of exactly this moment.
 		tx, err := s.db.Begin(false)
@@ -86,8 +90,16 @@ func (s *Store) flush(g *generation) {
 const (
 	flushSlice   = 256
 	flushRestMax = 5 * time.Millisecond
-	// flushHurry: with so many times FlushKeys dirty, a flush does not rest.
-	flushHurry = 8
+)
+
+// A flush of scattered keys writes a page of the file for each, and the fewer
+// pages, the more keys it has of each: so after one that took flushLong, the next
+// begins only after as long a rest, with what has come in meanwhile, or with
+// 1/growPart of HardKeys. With 1/hurryPart of them dirty, flushes do not rest.
+const (
+	flushLong = 100 * time.Millisecond
+	growPart  = 4
+	hurryPart = 2
 )
 
 // pacer rests between the slices of a flush.
@@ -117,7 +129,7 @@ func (p *pacer) put() {
 func (p *pacer) calm() bool {
 	p.s.mu.RLock()
 	defer p.s.mu.RUnlock()
-	return !p.g.awaited && p.s.dirtyLocked() < flushHurry*p.s.opts.FlushKeys
+	return !p.g.awaited && p.s.dirtyLocked() < p.s.opts.HardKeys/hurryPart
 }
 
 // writeGeneration puts keys in order, so that neighbours share a page.

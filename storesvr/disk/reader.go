@@ -1,6 +1,7 @@
 package disk
 
 import (
+	"bytes"
 	"sync"
 
 	"go.etcd.io/bbolt"
@@ -14,6 +15,8 @@ type reader struct {
 	mu            sync.Mutex
 	tx            *bbolt.Tx
 	records, gaps *bbolt.Bucket
+	// at finds records; it keeps the memory of its path from one lookup to the next.
+	at *bbolt.Cursor
 	// yields: a flush may have to map the file anew, which waits for every open
 	// transaction, so none is kept.
 	yields bool
@@ -23,8 +26,8 @@ type reader struct {
 // leaf, what the leaf is split into, and the branches above.
 const flushPagesPerKey = 3
 
-// lookup runs f on the buckets of the file as the last flush left it.
-func (s *Store) lookup(f func(records, gaps *bbolt.Bucket) error) error {
+// lookup runs f on the file as the last flush left it, with tx and what hangs on it set.
+func (s *Store) lookup(f func(r *reader) error) error {
 	s.dbMu.RLock()
 	defer s.dbMu.RUnlock()
 	r := &s.reader
@@ -37,8 +40,9 @@ func (s *Store) lookup(f func(records, gaps *bbolt.Bucket) error) error {
 				return err
 			}
 			r.tx, r.records, r.gaps = tx, tx.Bucket(bucketRecords), tx.Bucket(bucketGaps)
+			r.at = r.records.Cursor()
 		}
-		return f(r.records, r.gaps)
+		return f(r)
 	})
 	if err != nil || r.yields {
 		r.end()
@@ -46,12 +50,20 @@ func (s *Store) lookup(f func(records, gaps *bbolt.Bucket) error) error {
 	return boltError(s.path, "read", err)
 }
 
+// record is the value of a record's key; nil: there is none.
+func (r *reader) record(key []byte) []byte {
+	if k, v := r.at.Seek(key); bytes.Equal(k, key) {
+		return v
+	}
+	return nil
+}
+
 // end ends the transaction, if there is one. r.mu is held.
 func (r *reader) end() {
 	if r.tx != nil {
 		// A read transaction: its rollback cannot fail.
 		_ = r.tx.Rollback()
-		r.tx, r.records, r.gaps = nil, nil, nil
+		r.tx, r.records, r.gaps, r.at = nil, nil, nil, nil
 	}
 }
 

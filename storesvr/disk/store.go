@@ -59,6 +59,8 @@ type Store struct {
 	active *generation
 	// flushAt is the number of dirty keys at which the active generation is frozen.
 	flushAt int
+	// restUntil is when the flushes may go on, unless much is dirty.
+	restUntil time.Time
 	// frozen, oldest first, waits for the flusher. The flusher alone removes from it.
 	frozen []*generation
 	err    error
@@ -220,8 +222,8 @@ func (s *Store) Get(k ids.Key) (state.Record, bool) {
 	}
 	found := false
 	var key [keyBytes]byte
-	s.must(s.lookup(func(records, _ *bbolt.Bucket) error {
-		b := records.Get(appendKey(key[:0], k))
+	s.must(s.lookup(func(file *reader) error {
+		b := file.record(appendKey(key[:0], k))
 		if b == nil {
 			return nil
 		}
@@ -244,8 +246,8 @@ func (s *Store) Gaps(k ids.Key) []state.Gap {
 		return gaps
 	}
 	var key [keyBytes]byte
-	s.must(s.lookup(func(_, ledgers *bbolt.Bucket) error {
-		b := ledgers.Get(appendKey(key[:0], k))
+	s.must(s.lookup(func(file *reader) error {
+		b := file.gaps.Get(appendKey(key[:0], k))
 		if b == nil {
 			return nil
 		}
@@ -315,7 +317,7 @@ func (s *Store) Commit(index uint64, meta *state.Meta) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mustLocked()
-	if s.active.dirty() >= s.flushAt && len(s.frozen) == 0 {
+	if dirty := s.active.dirty(); dirty >= s.flushAt && len(s.frozen) == 0 && (dirty >= s.opts.HardKeys/growPart || !time.Now().Before(s.restUntil)) {
 		s.freeze(index, meta, nil)
 	}
 	for s.dirtyLocked() >= s.opts.HardKeys && len(s.frozen) > 0 {

@@ -562,3 +562,44 @@ func TestReplicasFlushAtDifferentNumbersOfKeys(t *testing.T) {
 		}
 	}
 }
+
+func TestChangesAreCollectedWhileFlushesRest(t *testing.T) {
+	s := openTest(t, t.TempDir(), Options{FlushKeys: 4, HardKeys: 80, Spread: func() float64 { return 0 }})
+	frozen := func() bool {
+		s.mu.RLock()
+		defer s.mu.RUnlock()
+		return len(s.frozen) > 0 || s.flushes.Load() > 0
+	}
+	s.mu.Lock()
+	s.restUntil = time.Now().Add(time.Hour)
+	s.mu.Unlock()
+	for n := uint64(1); n < 20; n++ {
+		s.Put(uid(n), rec(1))
+		s.Commit(n, testMeta())
+		if frozen() {
+			t.Fatalf("a flush of %d keys began in the rest after a long one", n)
+		}
+	}
+	s.Put(uid(20), rec(1))
+	s.Commit(20, testMeta())
+	if !frozen() {
+		t.Fatal("no flush began with a quarter of the bound dirty")
+	}
+	if err := s.Flush(t.Context(), 20, testMeta()); err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock()
+	s.restUntil = time.Now()
+	s.mu.Unlock()
+	before := s.flushes.Load()
+	for n := uint64(21); n < 25; n++ {
+		s.Put(uid(n), rec(1))
+		s.Commit(n, testMeta())
+	}
+	if err := s.Flush(t.Context(), 24, testMeta()); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.flushes.Load() - before; n != 2 {
+		t.Fatalf("%d flushes after the rest, want one of the changes and one that was asked for", n)
+	}
+}
