@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,7 +18,6 @@ import (
 	"github.com/seqsvr/seqsvr/internal/cli"
 	"github.com/seqsvr/seqsvr/internal/cluster"
 	"github.com/seqsvr/seqsvr/internal/config"
-	"github.com/seqsvr/seqsvr/internal/ids"
 	"github.com/seqsvr/seqsvr/internal/lease"
 	"github.com/seqsvr/seqsvr/internal/rpc"
 )
@@ -27,7 +27,7 @@ type devFlags struct {
 	stores, allocs, sets      int
 	leaseTTL                  time.Duration
 	raftTimeout               time.Duration
-	step                      uint64
+	steps                     config.Steps
 	logLevel                  string
 }
 
@@ -52,6 +52,7 @@ A line "ready listen=… redis=… http=…" on stdout says that it serves.`,
   seqsvr dev --data ./seq-data
   seqsvr dev --listen 127.0.0.1:0 --redis 127.0.0.1:0 --http 127.0.0.1:0   # free ports; see the ready line
   seqsvr dev --stores 5 --allocs 4 --lease-ttl 1s
+  seqsvr dev --step-policy adaptive --step-max 1000   # steps by how fast each key's numbers go
   seqsvr dev --sets 2   # and then: seqctl set move --from s1 --to s2 --range 0-1000`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -74,7 +75,7 @@ A line "ready listen=… redis=… http=…" on stdout says that it serves.`,
 	fs.IntVar(&f.sets, "sets", 1, "number of Sets; the first one, s1, owns everything at first")
 	fs.DurationVar(&f.leaseTTL, "lease-ttl", 2*time.Second, "how long an AllocSvr may serve without hearing from the leader")
 	fs.DurationVar(&f.raftTimeout, "raft-timeout", devRaftTimeout, "how long without a leader before an election; at most a fifth of --lease-ttl, and less by default where that is less")
-	fs.Uint64Var(&f.step, "step", 10_000, "how many numbers a key takes from the StoreSvrs at a time")
+	f.steps.Declare(fs)
 	fs.StringVar(&f.logLevel, "log-level", "warn", "least level that is logged to stderr: debug, info, warn, error")
 	return c
 }
@@ -93,8 +94,13 @@ func (f *devFlags) check() error {
 		return cli.Usagef("--raft-timeout %v: want at most %v, a fifth of --lease-ttl", f.raftTimeout, lease.RaftTimeoutMax(f.leaseTTL))
 	case f.raftTimeout < 20*time.Millisecond:
 		return cli.Usagef("--raft-timeout %v: want at least 20ms", f.raftTimeout)
-	case f.step < 1 || f.step > 1<<40:
-		return cli.Usagef("--step %d: want 1 to 2^40", f.step)
+	}
+	// The keys of a configuration file are flags here.
+	flag := func(key, format string, a ...any) error {
+		return cli.Usagef("--%s %s", strings.ReplaceAll(key, "_", "-"), fmt.Sprintf(format, a...))
+	}
+	if problems := f.steps.Check(flag); len(problems) > 0 {
+		return problems[0]
 	}
 	for _, a := range []struct {
 		flag, addr string
@@ -155,7 +161,7 @@ func runDev(ctx context.Context, f devFlags, stdout, stderr io.Writer) (err erro
 	c, err := cluster.Start(cluster.Options{
 		Dir: dir, ArenaPath: arenas, Sets: f.sets, Stores: f.stores, Allocs: f.allocs,
 		Listen: f.listen, Redis: f.redis, HTTP: f.http,
-		LeaseTTL: f.leaseTTL, RaftTimeout: f.raftTimeout, Step: ids.Seq(f.step), StopLinger: time.Millisecond,
+		LeaseTTL: f.leaseTTL, RaftTimeout: f.raftTimeout, Steps: f.steps.Rule(), StopLinger: time.Millisecond,
 		Logger: log,
 	})
 	if err != nil {

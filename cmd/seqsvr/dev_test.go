@@ -17,6 +17,8 @@ import (
 
 	"github.com/seqsvr/seqsvr/client"
 	"github.com/seqsvr/seqsvr/internal/cli"
+	"github.com/seqsvr/seqsvr/internal/rpc"
+	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
 )
 
 // dev is `seqsvr dev` running in this process.
@@ -88,10 +90,11 @@ func (d *dev) alloc(t *testing.T) int64 {
 func TestDevServesAndLeavesNothingBehind(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	shm := arenas()
-	d := startDev(t)
+	d := startDev(t, "--step-policy", "adaptive", "--step-min", "7", "--step-max", "500")
 	if n := d.alloc(t); n != 1 {
 		t.Errorf("got %d", n)
 	}
+	d.wantSteps(t, "uid", 7, 500)
 	d.end(t)
 	if !strings.Contains(d.stderr.String(), "go run ./cmd/seqctl alloc 42") {
 		t.Errorf("no commands to paste: %s", d.stderr.String())
@@ -102,6 +105,43 @@ func TestDevServesAndLeavesNothingBehind(t *testing.T) {
 	}
 	if now := arenas(); now != shm {
 		t.Errorf("shared memory: %s before, %s after", shm, now)
+	}
+}
+
+// wantSteps waits until the status, which comes with heartbeats, shows one raise of
+// the least adaptive step.
+func (d *dev) wantSteps(t *testing.T, space string, least, most uint64) {
+	t.Helper()
+	conn, err := rpc.DialAdmin(d.listen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	for {
+		rep, err := conn.Status(ctx, &seqpb.StatusRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		raises, numbers := uint64(0), uint64(0)
+		for _, a := range rep.Sets[0].Allocs {
+			for _, s := range a.Steps {
+				if !s.Adaptive || s.Min != least || s.Max != most {
+					t.Fatalf("%s has steps %+v", a.Id, s)
+				}
+				if s.Space == space {
+					raises, numbers = raises+s.Raises, numbers+s.Numbers
+				}
+			}
+		}
+		if raises == 1 && numbers == least {
+			return
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("%d raises of %d numbers in all, want one of %d", raises, numbers, least)
+		}
+		time.Sleep(20 * time.Millisecond)
 	}
 }
 
@@ -141,7 +181,7 @@ func TestDevServesWhereItIsTold(t *testing.T) {
 func TestDevRefusesWhatMakesNoSense(t *testing.T) {
 	for _, args := range [][]string{
 		{"--sets", "0"}, {"--stores", "0"}, {"--allocs", "0"}, {"--lease-ttl", "1ms"}, {"--raft-timeout", "401ms"}, {"--lease-ttl", "x"}, {"--listen", "nonsense"},
-		{"--listen", ""}, {"--redis", "127.0.0.1:99999"}, {"--log-level", "loud"}, {"--step", "0"}, {"more"},
+		{"--listen", ""}, {"--redis", "127.0.0.1:99999"}, {"--log-level", "loud"}, {"--step", "0"}, {"--step-policy", "clever"}, {"--step-min", "9", "--step-max", "8"}, {"more"},
 	} {
 		var stderr bytes.Buffer
 		if code := run(context.Background(), io.Discard, &stderr, args...); code != 2 || !strings.HasPrefix(stderr.String(), "error: ") {

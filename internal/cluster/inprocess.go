@@ -41,7 +41,8 @@ type Options struct {
 	LeaseTTL, RaftTimeout time.Duration
 	Sections              uint32
 	Spaces                []ids.Space
-	Step                  ids.Seq
+	// Steps is how many numbers raises ask for.
+	Steps raise.Steps
 	// StopLinger of the AllocSvrs.
 	StopLinger time.Duration
 	// Store and Alloc may change a node's configuration before it starts.
@@ -266,7 +267,7 @@ func (c *Cluster) startAlloc(m *member[*node.Alloc], redis, http string) (err er
 		Config: allocsvr.Config{
 			Node: m.id, Cluster: o.Name, Addr: reachable(lns[0]), RedisAddr: reachable(lns[1]), HTTPAddr: reachable(lns[2]),
 			Stores: c.storeAddrs(m.set), ArenaPath: o.ArenaPath(m.id), DataDir: filepath.Join(o.Dir, m.id),
-			Steps: stepsOf(o.Step), StopLinger: o.StopLinger, Logger: o.Logger,
+			Steps: o.Steps, StopLinger: o.StopLinger, Logger: o.Logger,
 		},
 		RPC: lns[0], Redis: lns[1], HTTP: lns[2],
 	}
@@ -293,14 +294,6 @@ type Endpoints struct{ RPC, Redis, HTTP string }
 func (c *Cluster) Endpoints() Endpoints {
 	m := c.allocs[0]
 	return Endpoints{RPC: m.rpcAddr, Redis: m.redisAddr, HTTP: m.httpAddr}
-}
-
-// stepsOf is a fixed step; 0 is AllocSvr's default.
-func stepsOf(step ids.Seq) raise.Steps {
-	if step == 0 {
-		return raise.Steps{}
-	}
-	return raise.Fixed(step)
 }
 
 // reachable is how others in this machine reach a listener; "" for none.

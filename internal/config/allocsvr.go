@@ -57,7 +57,7 @@ func (c *AllocSvr) Declare(fs *pflag.FlagSet) {
 	fs.IntVar(&c.ArenaHighWater, "arena-high-water", 90, "percent of the arena from which on the keys used the longest ago are handed back; 0 for never, then a full arena refuses new keys")
 	fs.DurationVar(&c.IdleAfter, "idle-after", time.Hour, "hand keys back that were not used for that long; 0 for never")
 	fs.StringVar(&c.Data, "data", "", "directory to keep the route cache in; empty for none")
-	c.Steps.declare(fs)
+	c.Steps.Declare(fs)
 	c.Requests.declare(fs)
 	fs.StringSliceVar(&c.Spaces, "spaces", nil, "what differs for single spaces, each NAME:KEY=VALUE[:KEY=VALUE…] of the keys step_…, request_window and request_entries_max")
 	fs.Uint32Var(&c.MaxN, "max-n", 1_000_000, "most numbers of one key in one request")
@@ -108,7 +108,7 @@ func (c *AllocSvr) Check(k *Keys) error {
 	if c.IdleAfter != 0 {
 		add(atLeast(k, "idle-after", c.IdleAfter, time.Second)...)
 	}
-	add(c.Steps.check(func(key, format string, a ...any) error { return k.Problem(flagOf(key), format, a...) })...)
+	add(c.Steps.Check(func(key, format string, a ...any) error { return k.Problem(flagOf(key), format, a...) })...)
 	add(c.Requests.check(func(key, format string, a ...any) error { return k.Problem(flagOf(key), format, a...) })...)
 	var err error
 	if c.SpaceSettings, err = c.parseSpaceSettings(); err != nil {

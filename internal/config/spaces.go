@@ -88,7 +88,7 @@ func (c *AllocSvr) parseSpaceSettings() (map[string]allocsvr.SpaceConfig, error)
 func (c *AllocSvr) spaceSettings(settings []string) (sp allocsvr.SpaceConfig, err error) {
 	steps, requests := c.Steps, c.Requests
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
-	steps.declare(fs)
+	steps.Declare(fs)
 	requests.declare(fs)
 	steps, requests = c.Steps, c.Requests // declaring sets the defaults
 	changed := map[string]bool{}
@@ -109,7 +109,7 @@ func (c *AllocSvr) spaceSettings(settings []string) (sp allocsvr.SpaceConfig, er
 		changed[key] = true
 	}
 	problem := func(key, format string, a ...any) error { return fmt.Errorf("%s: %s", key, fmt.Sprintf(format, a...)) }
-	if problems := append(steps.check(problem), requests.check(problem)...); len(problems) > 0 {
+	if problems := append(steps.Check(problem), requests.check(problem)...); len(problems) > 0 {
 		return sp, problems[0]
 	}
 	for _, key := range []string{"step_min", "step_max", "step_target"} {

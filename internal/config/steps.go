@@ -10,8 +10,8 @@ import (
 	"github.com/seqsvr/seqsvr/internal/ids"
 )
 
-// problemOf makes the problem of a key, as a file has it.
-type problemOf func(key, format string, a ...any) error
+// ProblemOf makes the problem of a key, as a file has it.
+type ProblemOf func(key, format string, a ...any) error
 
 // Steps are the keys that say how far raises go.
 type Steps struct {
@@ -26,7 +26,8 @@ const (
 	stepMax        = 1 << 40
 )
 
-func (s *Steps) declare(fs *pflag.FlagSet) {
+// Declare declares the keys as flags, and sets the defaults.
+func (s *Steps) Declare(fs *pflag.FlagSet) {
 	fs.StringVar(&s.Policy, "step-policy", policyFixed, "how many numbers a key takes from the StoreSvrs at a time: fixed (step), or adaptive (step_min to step_max, by how fast they go)")
 	fs.Uint64Var(&s.Step, "step", 10_000, "fixed: how many numbers a key takes at a time, and may lose with its machine")
 	fs.Uint64Var(&s.Min, "step-min", uint64(raise.DefaultMin), "adaptive: the least step, which a key begins with")
@@ -34,7 +35,8 @@ func (s *Steps) declare(fs *pflag.FlagSet) {
 	fs.DurationVar(&s.Target, "step-target", raise.DefaultTarget, "adaptive: how long a step is to last")
 }
 
-func (s *Steps) check(problem problemOf) (problems []error) {
+// Check says what is wrong, with each problem made by the caller.
+func (s *Steps) Check(problem ProblemOf) (problems []error) {
 	add := func(bad bool, key, format string, a ...any) {
 		if bad {
 			problems = append(problems, problem(key, format, a...))
@@ -74,7 +76,7 @@ func (r *Requests) declare(fs *pflag.FlagSet) {
 	fs.IntVar(&r.EntriesMax, "request-entries-max", dedupe.DefaultEntriesMax, "most request ids that are remembered, at up to 48 bytes each in the arena and beside it; past them the oldest are forgotten")
 }
 
-func (r *Requests) check(problem problemOf) (problems []error) {
+func (r *Requests) check(problem ProblemOf) (problems []error) {
 	if r.Window < requestWindowMin || r.Window > requestWindowMax {
 		problems = append(problems, problem("request_window", "%v is outside [%v, %v]", r.Window, requestWindowMin, requestWindowMax))
 	}
