@@ -11,7 +11,7 @@ import (
 
 // Options of a check. The zero value is the default.
 type Options struct {
-	// Step is the most that one loss may cost a key; 0 takes the history's, else 10 000.
+	// Step is the largest by which bounds were raised; 0 takes the history's, else 10 000.
 	Step int64
 	// Settle is how long after a fault is lifted its effects are still put
 	// down to it; 0 means 3 s.
@@ -116,10 +116,15 @@ func (c *checker) checkKey(k *keyOps) {
 // stretch of time: those that began before `to` and were not over before `from`.
 func (c *checker) lossesBetween(from, to int64) int {
 	n := 0
-	for _, f := range c.h.Faults {
-		if f.Start < to && f.End+int64(c.o.Settle) >= from {
+	for i := range c.h.Faults {
+		if f := &c.h.Faults[i]; c.mayHaveCost(f, from, to) {
 			n += f.Losses
 		}
 	}
 	return n
+}
+
+// mayHaveCost: the fault began before `to` and its effects were not over before `from`.
+func (c *checker) mayHaveCost(f *history.Fault, from, to int64) bool {
+	return f.Start < to && f.End+int64(c.o.Settle) >= from
 }

@@ -33,7 +33,7 @@ func (c *checker) checkHoles(l *line) {
 		if p.tail {
 			// The bound of a lost owner: the next allocation will declare the hole.
 			tail += p.to - p.from + 1
-			if tail <= c.lossAllowed(l)*int64(c.lossesBetween(0, it.ret)) {
+			if c.lossesBetween(0, it.ret) > 0 && tail <= c.lossAllowed(l, it.ret) {
 				continue
 			}
 			c.fail(FutureRead, 1, l.key, fmt.Sprintf("read %d, but %d..%d cannot have been issued", it.hi, p.from, p.to), it.op)
@@ -120,11 +120,11 @@ func (c *checker) outsideHoles(l *line, from int64, it *item) []hole {
 }
 
 // ofSeveral reports whether a hole around the item may be of more than one loss:
-// because it is too long for one, or because the item is a read between two. The
+// because it is longer than a step, or because the item is a read between two. The
 // numbers that the first of them cost were not declared to anybody before the
 // second; the read saw where they end.
 func (c *checker) ofSeveral(l *line, h hole, it *item) bool {
-	return h.to-h.from+1 > c.lossAllowed(l) ||
+	return h.to-h.from+1 > c.o.Step ||
 		it.read && c.lossesBetween(0, it.ret) > 0 && c.lossesBetween(it.call, h.declared) > 0 && c.lossesBetween(0, h.declared) > 1
 }
 

@@ -22,8 +22,8 @@ type line struct {
 	unknown []unknown
 	// holes are what was declared, each once, by their last number.
 	holes []hole
-	// nMax is the most numbers that one operation asked for.
-	nMax int64
+	// allocs are all allocations that were called, whatever came of them.
+	allocs []int
 }
 
 // item is one effect on the line. An allocation took lo..hi; a read saw hi and took nothing.
@@ -70,6 +70,9 @@ func (c *checker) line(k *keyOps) *line {
 	refused := map[history.RequestID]int64{}
 	for _, i := range k.ops {
 		o := &c.h.Ops[i]
+		if o.Kind == history.Alloc {
+			l.allocs = append(l.allocs, i)
+		}
 		switch o.Outcome {
 		case history.Failed:
 			c.r.Failed++
@@ -91,7 +94,6 @@ func (c *checker) line(k *keyOps) *line {
 			}
 			continue
 		}
-		l.nMax = max(l.nMax, int64(o.N))
 		switch {
 		case !o.Request.IsZero():
 			if requests == nil {

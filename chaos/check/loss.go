@@ -1,14 +1,51 @@
 package check
 
-import "fmt"
+import (
+	"fmt"
 
-// lossAllowed is the most that one loss may cost the key: a step, or what one
-// operation asked for where that was more.
-func (c *checker) lossAllowed(l *line) int64 { return max(c.o.Step, l.nMax) }
+	"github.com/seqsvr/seqsvr/chaos/history"
+)
 
-// checkLoss counts what nobody received of the declared holes (G4). Each loss
-// before a hole was declared may have cost the key one step, a planned
-// operation nothing.
+// lossAllowed is the most that may be lost of the key by what was declared at some
+// time (G4), as docs/steps.md promises it: for each loss before, a step, and what
+// the largest call asked for that then waited for a raise, or had given that up;
+// and the numbers of calls whose answer nobody received.
+func (c *checker) lossAllowed(l *line, declared int64) int64 {
+	allowed := int64(0)
+	for i := range c.h.Faults {
+		if f := &c.h.Faults[i]; c.mayHaveCost(f, 0, declared) {
+			allowed += int64(f.Losses) * (c.o.Step + c.largestWaiting(l, f, declared))
+		}
+	}
+	for _, u := range l.unknown {
+		if u.call < declared {
+			allowed += u.n
+		}
+	}
+	return allowed
+}
+
+// largestWaiting is the most that a call asked for which may have waited for a
+// raise when the fault took the owner along, or had waited in vain before.
+func (c *checker) largestWaiting(l *line, f *history.Fault, declared int64) int64 {
+	n := int64(0)
+	for _, i := range l.allocs {
+		switch o := &c.h.Ops[i]; o.Outcome {
+		case history.Failed:
+			if o.Call < declared {
+				n = max(n, int64(o.N))
+			}
+		case history.OK:
+			if o.Call < f.End && o.Return > f.Start {
+				n = max(n, int64(o.N))
+			}
+		}
+	}
+	return n
+}
+
+// checkLoss counts what nobody received of the declared holes. A planned operation
+// may have cost nothing.
 func (c *checker) checkLoss(l *line) {
 	total := int64(0)
 	done := int64(0) // numbers up to here are counted
@@ -28,12 +65,12 @@ func (c *checker) checkLoss(l *line) {
 			}
 		}
 		total += max(lost, 0)
-		losses := c.lossesBetween(0, h.declared)
-		if allowed := c.lossAllowed(l) * int64(losses); total > allowed {
+		if allowed := c.lossAllowed(l, h.declared); total > allowed {
 			var ops []int
 			if h.op >= 0 {
 				ops = append(ops, h.op)
 			}
+			losses := c.lossesBetween(0, h.declared)
 			c.fail(ExcessLoss, 1, l.key, fmt.Sprintf("hole %d..%d brings the numbers lost to %d; %d losses allow %d", h.from, h.to, total, losses, allowed), ops...)
 			total = allowed
 		}

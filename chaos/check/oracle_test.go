@@ -200,8 +200,22 @@ func (o *oracle) answer() {
 	if x := o.pick(false); x != nil && rapid.IntRange(0, 5).Draw(o.t, "fails") == 0 {
 		op := &o.h.Ops[x.op]
 		op.Return, op.Outcome, op.Err = o.tick(), history.Failed, "busy"
+		if op.Kind == history.Alloc {
+			o.raiseFor(op)
+		}
 		o.close(x)
 	}
+}
+
+// raiseFor raises a bound for an operation that waits for it, and then may take
+// nothing: by what it asked for, and by up to a step more.
+func (o *oracle) raiseFor(op *history.Op) {
+	k := o.key(op.Key)
+	if k.holeTo > 0 || k.cur+int64(op.N) <= k.bound || !rapid.Bool().Draw(o.t, "raised") {
+		return
+	}
+	k.floor = k.cur
+	k.bound = k.cur + max(o.step, int64(op.N)+rapid.Int64Range(0, o.step).Draw(o.t, "beyond"))
 }
 
 // lose makes a client give up on an operation, applied or not; one that is not
@@ -223,6 +237,11 @@ func (o *oracle) lose() {
 // machineLoss forgets cur of all keys.
 func (o *oracle) machineLoss(p oracleParams) {
 	o.h.Faults = append(o.h.Faults, history.Fault{Name: "machine-loss", Start: o.tick(), End: o.tick(), Losses: 1})
+	for _, x := range o.open {
+		if op := &o.h.Ops[x.op]; !x.applied && op.Kind == history.Alloc {
+			o.raiseFor(op)
+		}
+	}
 	for name, k := range o.keys {
 		clear(k.window)
 		if k.holeTo > 0 || k.floor == k.bound {

@@ -232,7 +232,11 @@ func loseMore(t *rapid.T, h *history.History) bool {
 	if a == nil {
 		return false
 	}
-	by := h.Step*int64(len(h.Faults)) + 1
+	largest := int64(0)
+	for i := range h.Ops {
+		largest = max(largest, int64(h.Ops[i].N))
+	}
+	by := (h.Step+largest)*int64(len(h.Faults)) + 1
 	from := a.HoleTo
 	for i := range h.Ops {
 		o := &h.Ops[i]
