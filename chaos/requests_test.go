@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	mathrand "math/rand/v2"
 	"os/exec"
 	"strings"
 	"sync"
@@ -39,10 +40,21 @@ type idDoor struct {
 }
 
 func (f *fleet) idDoors(t *testing.T) []idDoor {
+	var clients []*client.Client
+	for range 4 {
+		clients = append(clients, dialClient(t, f.p.Addrs()...))
+	}
+	conns := map[string]*rpc.SeqConn{}
+	for _, addr := range f.p.Addrs() {
+		conn, err := rpc.DialSeq(addr)
+		must(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		conns[addr] = conn
+	}
 	return []idDoor{{
 		name: "sdk",
 		alloc: func(t *testing.T, conv string, n int64, id [16]byte) (asked, error) {
-			r, err := f.client.AllocN(t.Context(), client.Name("conv", conv), n, client.WithRequestID(id))
+			r, err := clients[mathrand.IntN(len(clients))].AllocN(t.Context(), client.Name("conv", conv), n, client.WithRequestID(id))
 			return asked{r.First, r.Replayed, r.WindowSince}, err
 		},
 		wrong: func(err error) bool { return errors.Is(err, client.ErrInvalidArgument) },
@@ -53,10 +65,7 @@ func (f *fleet) idDoors(t *testing.T) []idDoor {
 			defer cancel()
 			r, err := f.client.Route(ctx, client.Name("conv", conv))
 			must(t, err)
-			conn, err := rpc.DialSeq(r.Addr)
-			must(t, err)
-			defer func() { _ = conn.Close() }()
-			rep, err := conn.Alloc(ctx, &seqpb.AllocRequest{Space: "conv", Names: []string{conv}, Counts: []uint32{uint32(n)}, RequestIds: [][]byte{id[:]}})
+			rep, err := conns[r.Addr].Alloc(ctx, &seqpb.AllocRequest{Space: "conv", Names: []string{conv}, Counts: []uint32{uint32(n)}, RequestIds: [][]byte{id[:]}})
 			if err != nil {
 				return asked{}, err
 			}
@@ -79,6 +88,7 @@ func TestRequestIDsAreKeptThroughEachDoor(t *testing.T) {
 		return map[string]string{"spaces": "['conv:request_entries_max=10000']"}
 	}})
 	t.Run("names that are none are refused", func(t *testing.T) { nameNothing(t, f) })
+	t.Run("seqctl", func(t *testing.T) { repeatByHand(t, f) })
 	for _, d := range f.idDoors(t) {
 		first := map[string]asked{} // by conversation; its id is its own
 		ids := map[string][16]byte{}
@@ -132,10 +142,11 @@ func TestRequestIDsAreKeptThroughEachDoor(t *testing.T) {
 
 // race sends one request many times at once, the first of a cold key.
 func race(t *testing.T, f *fleet, d idDoor) {
-	for range 10 {
+	const rounds, copies = 5, 500
+	for range rounds {
 		conv, id := "race-"+rand.Text(), newID()
 		var wg sync.WaitGroup
-		for range 20 {
+		for range copies {
 			wg.Go(func() {
 				if a, err := d.alloc(t, conv, 3, id); err != nil || a.first != 1 {
 					t.Errorf("%+v, %v", a, err)
@@ -241,6 +252,26 @@ func nameNothing(t *testing.T, f *fleet) {
 	}
 	if now, err := f.client.Current(t.Context(), client.Name(space, longest)); err != nil || now < int64(len(doors)-1) {
 		t.Errorf("the longest name is at %d, %v", now, err)
+	}
+}
+
+// repeatByHand: seqctl repeats a call by its id, and refuses the id for another count.
+func repeatByHand(t *testing.T, f *fleet) {
+	seqctl := program(t, "seqctl")
+	call := func(n string) (string, error) {
+		out, err := exec.CommandContext(t.Context(), seqctl, "--server", f.p.Addrs()[0], "--space", "conv", "--output", "json",
+			"alloc", "by-hand", "-n", n, "--request-id", "6f1c1a52-3b0e-4a3c-9d55-0a9b6f2b7c11").CombinedOutput()
+		return string(out), err
+	}
+	for _, replayed := range []string{`"replayed":false`, `"replayed":true`} {
+		if out, err := call("5"); err != nil || !strings.Contains(out, `"first":1,`) || !strings.Contains(out, replayed) {
+			t.Errorf("want first 1 and %s: %v, %s", replayed, err, out)
+		}
+	}
+	if out, err := call("6"); exitCode(err) < 1 || !strings.HasPrefix(out, "error: ") {
+		t.Errorf("the same id for another count: %v, %s", err, out)
+	} else {
+		t.Log(out)
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
+
+	"github.com/seqsvr/seqsvr/internal/ids"
 )
 
 // What one command may be made of. redcon's reader has no such limits, and
@@ -15,7 +17,8 @@ const (
 	// maxArgBytes: longer than any key; a longer one is refused by its length alone.
 	maxArgBytes    = 1024
 	maxInlineBytes = 4096
-	maxCommand     = 1 << 20
+	// maxCommand: as many of the longest names as one MGET may have.
+	maxCommand = maxArgs * ids.NameBytesMax
 )
 
 // protocolError ends a connection after the client was told.
