@@ -157,7 +157,7 @@ func (s *Server) want(w *world, a *ask, handOver time.Time) (await, *Failure) {
 			if e.queued {
 				return await{raising: e}, nil // as a prefetch; better than nothing
 			}
-			delete(sec.extending, a.key)
+			sec.forget(e)
 			return await{}, submitFailure(err)
 		}
 		e.urgent, e.queued = true, true

@@ -71,7 +71,7 @@ func (t *ticket) Done(res state.OpResult, err error) {
 	}
 	e.settled = true
 	if e.sec.extending[e.key] == e {
-		delete(e.sec.extending, e.key)
+		e.sec.forget(e)
 	}
 	defer close(e.done)
 	switch {

@@ -131,6 +131,8 @@ type section struct {
 	epoch ids.Epoch // of the phase; of the last one when absent
 	// extending has the raises queued or under way, at most one a key.
 	extending map[ids.Key]*extend
+	// most is how many there were at once, since the map was made.
+	most int
 	// holes has the keys that were acquired with a hole which no caller was told
 	// of yet. They have nothing in the arena, so the hot path does not find them.
 	holes map[ids.Key]hole
@@ -147,6 +149,20 @@ type section struct {
 type hole struct {
 	floor, bound ids.Seq
 	from, to     ids.Seq
+}
+
+// forgetMany is the most raises at once whose map is kept.
+const forgetMany = 16
+
+// forget takes a raise out. A map never gives memory back: one that a storm of cold
+// keys has filled is made anew when it is empty, or each section would keep the
+// room for its largest storm. It needs sec.mu.
+func (sec *section) forget(e *extend) {
+	sec.most = max(sec.most, len(sec.extending))
+	delete(sec.extending, e.key)
+	if len(sec.extending) == 0 && sec.most > forgetMany {
+		sec.extending, sec.most = map[ids.Key]*extend{}, 0
+	}
 }
 
 // start makes the section serve. The arena has it open at that epoch.
