@@ -55,7 +55,8 @@ func (s *Server) pass(w *world, asks []ask, out []answer) (cold []int) {
 	for i := range asks[:min(hintAhead, len(asks))] {
 		s.arena.Hint(asks[i].key)
 	}
-	defer s.arena.Guard().Enter().Exit()
+	in := s.arena.Guard().Enter()
+	defer in.Exit()
 	alive, ours := s.session.Alive(), w.ranges.Load()
 	var behind keySet // keys of asks in cold: a later ask of one waits its turn
 	for i := range asks {
@@ -73,7 +74,7 @@ func (s *Server) pass(w *world, asks []ask, out []answer) (cold []int) {
 			out[i].fail = errLeaseExpired
 			continue
 		}
-		if !s.take(w, sec, a, &out[i]) {
+		if !s.take(w, sec, a, &out[i], in) {
 			cold = append(cold, i)
 			behind.add(a.key, len(asks))
 		}
@@ -87,7 +88,7 @@ const hintAhead = 8
 
 // take issues the numbers if the key has them. It needs the guard, the section
 // open, and the lease alive.
-func (s *Server) take(w *world, sec *section, a *ask, out *answer) bool {
+func (s *Server) take(w *world, sec *section, a *ask, out *answer, in arena.Token) bool {
 	cell, ok := s.arena.Find(a.key)
 	if !ok {
 		return false
@@ -101,7 +102,7 @@ func (s *Server) take(w *world, sec *section, a *ask, out *answer) bool {
 		return false
 	}
 	out.first = first
-	sec.taken.Add(uint64(a.n))
+	w.taken.add(in, sec.no, uint64(a.n))
 	if st := w.stepsOf(a.key); left < st.half && raise.RunsLow(st.policy, a.key, left, ids.Seq(a.n), st.half) {
 		s.prefetch(w, sec, a.key)
 	}

@@ -76,6 +76,35 @@ func BenchmarkAllocOne(b *testing.B) {
 	}
 }
 
+// An iteration is one key of a batch of 1000 at random.
+func BenchmarkAllocEach(b *testing.B) {
+	const keysMax, batch = 1 << 20, 1000
+	s := warmServer(b, keysMax)
+	for _, c := range []struct{ keys, goroutines int }{{1 << 10, 1}, {1 << 10, 2}, {keysMax, 1}, {keysMax, 2}} {
+		keys, goroutines := uint64(c.keys), c.goroutines
+		b.Run(fmt.Sprintf("keys=%d/goroutines=%d", keys, goroutines), func(b *testing.B) {
+			var wg sync.WaitGroup
+			for range goroutines {
+				wg.Go(func() {
+					rng := rand.New(rand.NewPCG(1, rand.Uint64()))
+					asks := make([]Ask, batch)
+					for range b.N / goroutines / batch {
+						for i := range asks {
+							asks[i] = Ask{Key: uid(rng.Uint64() % keys), N: 1}
+						}
+						if s.AllocEach(context.Background(), asks, time.Second); asks[0].Err != nil {
+							b.Error(asks[0].Err)
+							return
+						}
+					}
+				})
+			}
+			wg.Wait()
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds()/1e6, "Mkeys/s")
+		})
+	}
+}
+
 // Once the steps have grown, an adaptive policy costs a warm call what a fixed one does.
 func BenchmarkAllocOneByPolicy(b *testing.B) {
 	for _, c := range []struct {

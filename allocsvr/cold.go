@@ -51,7 +51,8 @@ func (s *Server) allocateCold(ctx context.Context, w *world, asks []ask, out []a
 // passCold is pass for keys that needed more than the hot path. Unlike it, it
 // knows of keys with an undeclared hole and of keys at the end of their numbers.
 func (s *Server) passCold(w *world, asks []ask, out []answer, todo []int) (rest []int) {
-	defer s.arena.Guard().Enter().Exit()
+	in := s.arena.Guard().Enter()
+	defer in.Exit()
 	alive, ours := s.session.Alive(), w.ranges.Load()
 	var behind keySet
 	rest = todo[:0]
@@ -63,7 +64,7 @@ func (s *Server) passCold(w *world, asks []ask, out []answer, todo []int) (rest 
 		case !alive:
 			out[i].fail = errLeaseExpired
 			continue
-		case s.take(w, sec, a, &out[i]) || s.takeFirst(w, sec, a, &out[i]):
+		case s.take(w, sec, a, &out[i], in) || s.takeFirst(w, sec, a, &out[i], in):
 			continue
 		}
 		rest = append(rest, i)
@@ -75,7 +76,7 @@ func (s *Server) passCold(w *world, asks []ask, out []answer, todo []int) (rest 
 // takeFirst issues the first numbers after a hole, together with the hole, and
 // only then shows the key to the hot path; or says that a key has come to its
 // end. It needs the guard, and the lease alive.
-func (s *Server) takeFirst(w *world, sec *section, a *ask, out *answer) bool {
+func (s *Server) takeFirst(w *world, sec *section, a *ask, out *answer, in arena.Token) bool {
 	cell, ok := s.arena.Find(a.key)
 	if !ok {
 		return false
@@ -112,7 +113,7 @@ func (s *Server) takeFirst(w *world, sec *section, a *ask, out *answer) bool {
 	}
 	delete(sec.holes, a.key)
 	out.first, out.holeFrom, out.holeTo = first, h.from, h.to
-	sec.taken.Add(uint64(n))
+	w.taken.add(in, sec.no, uint64(n))
 	s.count.discontinuities.Add(1)
 	return true
 }

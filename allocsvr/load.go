@@ -40,7 +40,7 @@ func (b *loadBook) look(s *Server, w *world) load {
 	var l load
 	for i := range w.sections {
 		sec := &w.sections[i]
-		taken := sec.taken.Load()
+		taken := w.taken.of(sec.no)
 		if dt > 0 {
 			sec.rate += weight * (float64(taken-sec.seen)/dt - sec.rate)
 			sec.seen = taken

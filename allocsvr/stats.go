@@ -82,7 +82,7 @@ func (s *Server) Stats() Stats {
 	st.Set, st.Session, st.Steps = w.set, w.session, w.lookSteps()
 	for i := range w.sections {
 		sec := &w.sections[i]
-		st.Allocated += sec.taken.Load()
+		st.Allocated += w.taken.of(sec.no)
 		switch ph, _ := sec.state(); ph {
 		case serving:
 			st.Serving++

@@ -230,7 +230,7 @@ func (kw *keyWatch) lookAt(ws *watchedSection, moved bool, doubtful []int) []int
 	// Taken is read before the cells: a number that is missed here is counted
 	// after its cell has changed, so the next look sees the count. It is counted
 	// inside the guard, thus before the key can be handed back and forgotten.
-	taken := ws.sec.taken.Load()
+	taken := kw.w.taken.of(ws.sec.no)
 	fresh := epoch != ws.epoch
 	if moved {
 		// Read after the ranges: keys that come in later are not in those.

@@ -20,6 +20,7 @@ type world struct {
 	spaces    []ids.Space
 	steps     []*spaceSteps // by space id
 	sections  []section
+	taken     *takings
 	keeper    *keeper
 	sweeper   *sweeper
 	// stage has the request ids of sections that are about to come.
@@ -43,7 +44,7 @@ type world struct {
 func newWorld(clusterID, set string, session ids.SessionID, spaces []ids.Space, steps []*spaceSteps, sections uint32) *world {
 	w := &world{
 		clusterID: clusterID, set: set, session: session, spaces: spaces, steps: steps, sections: make([]section, sections),
-		stage: handover.NewStage(clusterID, session, sections), gained: make([]uint64, sections), gains: make([]uint32, sections),
+		stage: handover.NewStage(clusterID, session, sections), taken: newTakings(sections), gained: make([]uint64, sections), gains: make([]uint32, sections),
 	}
 	for i := range w.sections {
 		w.sections[i].no = ids.Section(i)
@@ -121,9 +122,7 @@ type section struct {
 	// open: callers may take numbers. It is set only while phase is serving, and
 	// only with mu held; callers read it without, inside the arena's guard.
 	open atomic.Bool
-	// taken counts the numbers issued, for the load report.
-	taken atomic.Uint64
-	_     [48]byte
+	_    [60]byte
 
 	mu    sync.Mutex
 	no    ids.Section

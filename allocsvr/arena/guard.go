@@ -42,13 +42,19 @@ func NewGuard() *Guard {
 type Token struct {
 	g      *Guard
 	inside *atomic.Int64
+	stripe uint8
 }
+
+// Stripe is a number in [0, 64) that differs between most of those who are inside
+// at the same time: for counters that they do not share.
+func (t Token) Stripe() int { return int(t.stripe) }
 
 // Enter begins a use of cells. Every Token must be exited, by any goroutine.
 func (g *Guard) Enter() Token {
-	n := &g.stripes[stripeHint()%guardStripes].inside[g.turn.Load()&1]
+	stripe := stripeHint() % guardStripes
+	n := &g.stripes[stripe].inside[g.turn.Load()&1]
 	n.Add(1)
-	return Token{g, n}
+	return Token{g, n, uint8(stripe)}
 }
 
 // Exit ends the use of all cells found since Enter.
