@@ -36,6 +36,8 @@ type eviction struct {
 	epoch ids.Epoch
 	cur   ids.Seq
 	sent  bool // for Bugs.ForgetBeforeAck
+	// back: the return is in the batch at hand, or was accepted; guarded by sec.mu.
+	back bool
 	// done is closed when the key may be asked for again.
 	done chan struct{}
 	// then is called at the end; guarded by sec.mu until it is.
@@ -110,12 +112,20 @@ func (s *Server) forgetKey(k ids.Key) {
 func (ev *eviction) Fill(op *state.Op) bool {
 	ev.sec.mu.Lock()
 	defer ev.sec.mu.Unlock()
-	if !ev.sec.servingAt(ev.w, ev.epoch) || ev.sent && ev.s.cfg.Bugs.ForgetBeforeAck {
+	ev.back = ev.sec.servingAt(ev.w, ev.epoch) && !(ev.sent && ev.s.cfg.Bugs.ForgetBeforeAck)
+	if !ev.back {
 		return false
 	}
 	ev.sent = true
 	*op = state.Op{Kind: state.OpReturn, Epoch: ev.epoch, Key: ev.key, Cur: ev.cur}
 	return true
+}
+
+// goesBack: the store has the key back once it has carried out the batch at hand.
+func (ev *eviction) goesBack() bool {
+	ev.sec.mu.Lock()
+	defer ev.sec.mu.Unlock()
+	return ev.back
 }
 
 // Done implements raise.Item.
@@ -136,12 +146,16 @@ func (ev *eviction) Done(res state.OpResult, err error) {
 	if sec.returning[ev.key] == ev {
 		delete(sec.returning, ev.key)
 	}
-	if err != nil || !sec.servingAt(ev.w, ev.epoch) {
+	serving := sec.servingAt(ev.w, ev.epoch)
+	ev.back = err == nil && serving && (res.Refusal == state.OK || res.Refusal == state.RefusedRange)
+	if err != nil || !serving {
 		// The queue has closed, or the section has: then its release has the key.
 		return
 	}
 	switch res.Refusal {
-	case state.OK:
+	case state.OK, state.RefusedRange:
+		// The latter: a process before us handed it back and vacated its range, which
+		// is another Set's by now.
 		s.forgetKey(ev.key)
 		s.count.evicted.Add(1)
 		s.room.ring()

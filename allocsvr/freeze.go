@@ -20,9 +20,16 @@ import (
 //	guard    those inside have left
 //	close    each key of the range is closed, which yields its exact last number (arena)
 //	return   one op a key
+//	vacate   one op behind the returns, in the last of their batches or after it: the
+//	         session holds nothing of the range
 //	free     it was acknowledged: the key's memory is free
-//	look     keys of the range are looked for again; there must be none, in any section
-//	vacate   one op: the session holds nothing of the range
+//
+// The vacation goes with the returns only if the look has found every key of the range
+// open to be closed by it. If some were on their way already, or in sections under
+// release, they are waited for, and keys of the range are looked for again. And it is
+// sent only if each return that it rests on is in front of it in its batch, or was
+// accepted before (vacateItem.Fill); one that the state machine refuses has it refuse
+// the vacation of the same batch.
 //
 // What may come in between, and why it does no harm:
 //   - A raise under way. From "shut" on nothing is asked for, and what an answer
@@ -36,9 +43,10 @@ import (
 //   - A section under release takes its keys of the range along. It is waited for.
 //   - The process dies. Closed keys are closed in the arena, and none is forgotten
 //     before its hand-back was acknowledged. The directive still lists the range when
-//     the session resumes, before which nothing is served, and all begins anew. A
-//     vacated range has no key in the arena, since keys are freed before "vacate"
-//     is sent: so nothing old is found here if the range ever comes back.
+//     the session resumes, before which nothing is served, and all begins anew. If
+//     the range was vacated and is gone by then, its closed keys are returned by the
+//     first lap, or a call once the range is back, and the answer frees them: the
+//     store has the key's record no more, or knows that it was away since.
 //   - The machine dies. The session ends, its epochs uncleanly; the store declares
 //     what it may have issued.
 //   - The leader stops listing the range: it has thawed, or it is gone. It stays shut
@@ -65,8 +73,8 @@ func (k *keeper) freezeRanges(ctx context.Context) {
 		l, items := k.closeRange(f)
 		log := k.log.With(zap.Uint64("move", uint64(f.move)), zap.Uint32("part", uint32(f.part)))
 		if f.looked(l) == freezeVacate {
-			log.Debug("frozen range is vacated", zap.Stringer("range", f.rng))
-			items = append(items, &vacateItem{k: k, f: f})
+			log.Debug("frozen range is vacated", zap.Stringer("range", f.rng), zap.Int("keys", l.closed))
+			items = append(items, &vacateItem{k: k, f: f, rests: l.begun})
 		} else if f.phase == freezeStuck {
 			log.Error("frozen range is not vacated, since the store group's records contradict the arena", zap.Int("keys", l.doubted))
 		}
@@ -113,6 +121,7 @@ func (k *keeper) closeRange(f *freeze) (l look, items []raise.Item) {
 				if ev == nil {
 					ev = k.s.closeKey(k.w, sec, key, c)
 					items = append(items, ev)
+					l.begun = append(l.begun, ev)
 				}
 				ev.then = append(ev.then, done)
 			}
@@ -136,6 +145,8 @@ func (k *keeper) returnedTo(f *freeze) func() {
 type vacateItem struct {
 	k *keeper
 	f *freeze
+	// rests are the hand-backs that it follows at once.
+	rests []*eviction
 }
 
 // Fill implements raise.Item.
@@ -143,17 +154,27 @@ func (it *vacateItem) Fill(op *state.Op) bool {
 	if it.k.w.lost.Load() {
 		return false
 	}
+	for _, ev := range it.rests {
+		if !ev.goesBack() {
+			return false
+		}
+	}
 	*op = state.Op{Kind: state.OpVacate, Move: it.f.move, Part: it.f.part}
 	return true
 }
 
-// Done implements raise.Item. A part that the store refuses is over there.
+// Done implements raise.Item. A part that the store refuses is over there, or rests
+// on a return that it has refused; then, as when a return could not be sent, the range
+// is looked at again.
 func (it *vacateItem) Done(res state.OpResult, err error) {
-	if errors.Is(err, raise.ErrClosed) {
+	then := it.f.vacated
+	switch {
+	case errors.Is(err, raise.ErrClosed):
 		return
-	}
-	if res.Refusal != state.OK && res.Refusal != state.RefusedOldPart {
+	case err != nil, res.Refusal == state.RefusedCur:
+		then = it.f.again
+	case res.Refusal != state.OK && res.Refusal != state.RefusedOldPart:
 		it.k.log.Error("vacation refused", zap.Uint64("move", uint64(it.f.move)), zap.Uint32("part", uint32(it.f.part)), zap.Stringer("refusal", res.Refusal))
 	}
-	it.k.event(keeperEvent{then: it.f.vacated})
+	it.k.event(keeperEvent{then: then})
 }

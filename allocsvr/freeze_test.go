@@ -278,6 +278,52 @@ func TestClosedKeysOfAFreezeThatIsOverAreHandedBackAtTheNextCall(t *testing.T) {
 	})
 }
 
+// It dies when its keys were handed back and the range vacated, of which it has not
+// heard. The closed keys that its successor finds are another Set's, which is no
+// contradiction; and when they are back, what was issued there counts.
+func TestClosedKeysOfARangeThatIsGoneAreForgotten(t *testing.T) {
+	for _, called := range []bool{false, true} {
+		inRig(t, storetest.Config{}, func(r *rig) {
+			a, _ := two(r)
+			a.take(t, uid(1), 57)
+			settle()
+			a.net.Fates(storetest.LoseReply, storetest.LoseRequest, storetest.LoseRequest)
+			p := r.store.Freeze(leaving)
+			for range 20 {
+				if time.Sleep(time.Millisecond); p.Waiting() == 0 {
+					break
+				}
+			}
+			a.Kill()
+			if got := p.Seal(); got != state.OK {
+				t.Fatalf("the first batch does not vacate the range: %v", got)
+			}
+			p.Commit(false)
+			a = r.boot("a1")
+			cell, ok := a.arena.Find(uid(1))
+			if !ok {
+				t.Fatal("the scenario keeps no key")
+			}
+			if _, _, closed := cell.Load(); !closed {
+				t.Fatal("the scenario does not close the key")
+			}
+			if called {
+				a.wantFailure(t, uid(1), seqpb.Code_CODE_NOT_OWNER)
+			} else {
+				time.Sleep(time.Minute) // a lap
+				if _, held := a.arena.Find(uid(1)); held {
+					t.Error("the key of another Set is still held")
+				}
+			}
+			rec := r.store.Export(uid(1))
+			rec.Floor, rec.Bound = 67, 67 // the other Set issued ten
+			r.store.Back(leaving, false, rec)
+			settle()
+			a.wantNext(t, uid(1), 68)
+		})
+	}
+}
+
 func TestADrainAndAFreezeAtOnce(t *testing.T) {
 	for _, first := range []string{"drain", "freeze"} {
 		inRig(t, storetest.Config{}, func(r *rig) {
@@ -308,6 +354,33 @@ func TestADrainAndAFreezeAtOnce(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The returns that a vacation rests on wait for their batch, and the section is
+// released meanwhile, which takes its keys along: the vacation does not go ahead of them.
+func TestAVacationDoesNotOvertakeTheReturnsOfARelease(t *testing.T) {
+	inRig(t, storetest.Config{}, func(r *rig) {
+		a, b := two(r)
+		a.take(t, uid(1), 57)
+		settle()
+		a.take(t, uid(1), 3) // of which the store's record says nothing
+		a.net.SetDelay(20 * time.Millisecond)
+		var waiting sync.WaitGroup
+		waiting.Go(func() { _, _ = a.AllocOne(context.Background(), uid(5<<ids.BlockShift), 1, nil) })
+		time.Sleep(time.Millisecond) // its batch is under way
+		a.net.SetDelay(time.Millisecond)
+		p := r.store.Freeze(leaving)
+		time.Sleep(3 * time.Millisecond)
+		r.store.Move("b1", allSections...)
+		settle()
+		waiting.Wait()
+		if p.Waiting() != 0 {
+			t.Error("not vacated")
+		}
+		wantHandedBack(t, r, uid(1), 60)
+		p.Thaw()
+		b.wantNext(t, uid(1), 61)
+	})
 }
 
 // Loss of the machine in a freeze: it is not waited for any more, and what it may

@@ -19,7 +19,8 @@ const (
 	freezeShut freezePhase = iota
 	// freezeReturning: all keys that were found are closed, and on their way back.
 	freezeReturning
-	// freezeVacating: nothing of the range is held, and the store is being told.
+	// freezeVacating: what was held is on its way back, if anything was, and the store
+	// is being told behind it that nothing is.
 	freezeVacating
 	// freezeVacated: the store was told, or does not want to know any more.
 	freezeVacated
@@ -107,8 +108,12 @@ const (
 
 // look is what was found of the range when its keys were looked for: closed are on
 // their way now (also those that were already), elsewhere are in sections under
-// release, doubted are contradicted by the store.
-type look struct{ closed, elsewhere, doubted int }
+// release, doubted are contradicted by the store. begun are the hand-backs, of the
+// closed ones, that began with this look.
+type look struct {
+	closed, elsewhere, doubted int
+	begun                      []*eviction
+}
 
 // step says whether to look for keys.
 func (f *freeze) step() freezeStep {
@@ -121,14 +126,14 @@ func (f *freeze) step() freezeStep {
 	return freezeWait
 }
 
-// looked says what follows from a look. The range is vacated only after a look
-// that found nothing.
+// looked says what follows from a look. The range is vacated only after a look that
+// found nothing, or nothing but what it has closed itself.
 func (f *freeze) looked(l look) freezeStep {
 	switch {
 	case l.doubted > 0:
 		f.phase = freezeStuck
 		return freezeWait
-	case l.closed > 0:
+	case l.closed > len(l.begun) || l.closed > 0 && l.elsewhere > 0:
 		f.phase, f.left = freezeReturning, l.closed
 		return freezeWait
 	case l.elsewhere > 0:
@@ -152,5 +157,12 @@ func (f *freeze) returned(n int) bool {
 func (f *freeze) vacated() {
 	if f.phase == freezeVacating {
 		f.phase = freezeVacated
+	}
+}
+
+// again: the store was not told, or does not believe it.
+func (f *freeze) again() {
+	if f.phase == freezeVacating {
+		f.phase = freezeShut
 	}
 }

@@ -40,6 +40,29 @@ func TestAFreezeVacatesOnlyAfterALookThatFoundNothing(t *testing.T) {
 	}
 }
 
+// What a look has closed itself goes back in front of the vacation, in the same batch if
+// it fits. Nothing else may be on its way or elsewhere then.
+func TestAFreezeVacatesBehindTheReturnsOfItsOwnLook(t *testing.T) {
+	begun := []*eviction{{}, {}}
+	for _, c := range []struct {
+		look look
+		want freezeStep
+	}{
+		{look{closed: 2, begun: begun}, freezeVacate},
+		{look{closed: 3, begun: begun}, freezeWait},
+		{look{closed: 2, elsewhere: 1, begun: begun}, freezeWait},
+		{look{closed: 2, doubted: 1, begun: begun}, freezeWait},
+	} {
+		f := &freeze{listed: true}
+		if got := f.looked(c.look); got != c.want {
+			t.Errorf("%+v: step %d, want %d", c.look, got, c.want)
+		}
+		if f.again(); c.want == freezeVacate && f.step() != freezeClose {
+			t.Error("a vacation that was not sent is not followed by a look")
+		}
+	}
+}
+
 func TestADoubtedKeyKeepsTheRangeFromBeingVacated(t *testing.T) {
 	var b freezes
 	b.directed([]*seqpb.FrozenRange{frozenPB(1, 1, 0, 255)})
