@@ -17,6 +17,9 @@ const (
 	mapWait = 10 * time.Second
 	// mapPause follows a directory that did not answer.
 	mapPause = 500 * time.Millisecond
+	// mapAlong is how long a newer map is left to the end of a part that this Set has a
+	// hand in, which brings it along: a commit of its own would only hold that up.
+	mapAlong = 100 * time.Millisecond
 )
 
 // followMap keeps this Set's copy of the map as new as the directory's. Without
@@ -62,8 +65,42 @@ func (l *leadership) askMap() error {
 	if err != nil || p.Map.Version <= q.WaitVersion {
 		return err
 	}
+	if l.mapComesAlong(p.Map.Version) {
+		return nil
+	}
 	_, err = n.propose(l.ctx, state.PutMap{Published: p})
 	return err
+}
+
+// mapComesAlong waits, while a part that this Set has a hand in stands at the
+// directory's verdict, for the map that comes with it.
+func (l *leadership) mapComesAlong(version uint64) (came bool) {
+	t := time.NewTimer(mapAlong)
+	defer t.Stop()
+	for {
+		changed := l.n.changed.wait()
+		stands := false
+		_ = l.n.fsm.read(func(st *state.State) {
+			m := &st.Meta
+			came = m.Published.Map.Version >= version
+			for _, o := range m.Out {
+				stands = stands || o.Phase == state.OutSealed
+			}
+			for _, in := range m.In {
+				stands = stands || in.Phase == state.InImporting
+			}
+		})
+		if came || !stands {
+			return came
+		}
+		select {
+		case <-l.ctx.Done():
+			return false
+		case <-t.C:
+			return false
+		case <-changed:
+		}
+	}
 }
 
 // tellStores makes where this Set's stores are known to the directory, once it is

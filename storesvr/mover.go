@@ -107,10 +107,15 @@ type mover struct {
 	size      partSize
 	// rest is on while the part at hand is frozen, or about to be.
 	rest rest
+	// maybeSealed: the part at hand is sealed for all that this mover knows. What is
+	// sealed cannot thaw by itself.
+	maybeSealed bool
 	// frozenAt is when the part at hand was frozen; zero if it was not by this mover.
 	frozenAt time.Time
 	// hot: most of the last part's records had changed since they were copied.
 	hot bool
+	// changed records of the part at hand had to be brought under its freeze.
+	changed int
 	// steps are how long the steps of the freeze took.
 	steps freezeSteps
 	// took is how long the last activation took: it is part of a freeze, and known
@@ -126,7 +131,9 @@ func (v *mover) run() {
 	defer func() { cancel(); <-counted }()
 	v.size.begin(v.n.cfg.PartKeys)
 	defer func() { v.ahead.stop() }()
+	v.maybeSealed = true // by whoever drove it before
 	wait := moverPause
+	var failing time.Time
 	for v.l.ctx.Err() == nil {
 		m, ok := v.move()
 		if !ok || m.Over() {
@@ -135,11 +142,17 @@ func (v *mover) run() {
 		}
 		retry, err := v.step(&m)
 		if err == nil && !retry {
-			wait = moverPause
+			wait, failing = moverPause, time.Time{}
 			continue
 		}
 		if v.l.ctx.Err() != nil {
 			return
+		}
+		if failing.IsZero() {
+			failing = time.Now()
+		}
+		if err != nil && m.PartState == sets.PartOpen && v.maybeSealed && time.Since(failing) > v.n.cfg.FreezeTimeout {
+			err = v.abort(m.Part, err)
 		}
 		if err != nil && v.prog.failed(err) {
 			v.log.Warn("move does not get on", zap.Error(err))
@@ -208,7 +221,7 @@ func (v *mover) open(m *sets.Move) error {
 		return err
 	}
 	s.part = m.Part + 1
-	v.cur = s
+	v.cur, v.maybeSealed = s, false
 	return v.direct(state.OpenPart{Move: v.id, Part: s.part, Range: s.r})
 }
 
@@ -239,8 +252,9 @@ func (v *mover) carry(m *sets.Move) error {
 	if v.frozenAt.IsZero() {
 		v.frozenAt = time.Now()
 	}
-	v.steps = freezeSteps{at: v.frozenAt}
-	if err := v.command(v.from, state.Freeze{Move: v.id, Part: s.part, Range: s.r, To: v.to}); err != nil {
+	v.steps, v.maybeSealed = freezeSteps{at: v.frozenAt}, true
+	err = v.command(v.from, state.Freeze{Move: v.id, Part: s.part, Range: s.r, To: v.to})
+	if err != nil {
 		return v.orAbort(s, err)
 	}
 	v.steps.freeze = v.steps.passed()
@@ -248,23 +262,35 @@ func (v *mover) carry(m *sets.Move) error {
 		return v.orAbort(s, err)
 	}
 	v.steps.vacate = v.steps.passed()
-	if err := v.equal(s); err != nil {
+	// Nothing changes of a range that is vacated, so it is compared while it is sealed.
+	// The commit waits for both.
+	err = both(
+		func() error { return v.seal(s) },
+		func() error { return v.equal(s) },
+	)
+	if err != nil {
 		return v.orAbort(s, err)
 	}
 	v.steps.compare = v.steps.passed()
-	if !v.n.cfg.Bugs.SkipSeal {
-		if err := v.command(v.from, state.Seal{Move: v.id, Part: s.part}); err != nil {
-			return v.orAbort(s, err)
-		}
-	}
-	v.steps.seal = v.steps.passed()
 	v.size.note(s.keys, v.steps.growing())
-	v.prog.state("sealed")
 	frozen := time.Since(v.frozenAt) + v.took
-	return v.direct(state.CommitPart{
+	err = v.direct(state.CommitPart{
 		Move: v.id, Part: s.part, Keys: s.keys, Checksum: s.checksum,
 		FrozenUS: uint32(min(frozen.Microseconds(), 1<<32-1)),
 	})
+	v.steps.commit = v.steps.passed()
+	return err
+}
+
+func (v *mover) seal(s *slice) error {
+	if v.n.cfg.Bugs.SkipSeal {
+		return nil
+	}
+	err := v.command(v.from, state.Seal{Move: v.id, Part: s.part})
+	if err == nil {
+		v.prog.state("sealed")
+	}
+	return err
 }
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
@@ -289,11 +315,12 @@ func (v *mover) finish(m *sets.Move) error {
 		if v.cur != nil {
 			v.log.Debug("part moved", zap.Uint32("part", uint32(m.Part)), zap.Uint64("keys", v.cur.keys), zap.Float64("frozen_ms", ms(frozen)),
 				zap.Float64("freeze_ms", ms(v.steps.freeze)), zap.Float64("vacate_ms", ms(v.steps.vacate)),
-				zap.Float64("compare_ms", ms(v.steps.compare)), zap.Float64("seal_ms", ms(v.steps.seal)))
+				zap.Float64("compare_ms", ms(v.steps.compare)),
+				zap.Float64("commit_ms", ms(v.steps.commit)), zap.Float64("activate_ms", ms(v.took)), zap.Bool("hot", v.hot), zap.Int("changed", v.changed))
 		}
 	}
 	v.n.counts.parts.Add(1)
-	v.frozenAt, v.cur = time.Time{}, nil
+	v.frozenAt, v.cur, v.maybeSealed = time.Time{}, nil, false
 	v.rest.end()
 	v.prog.moved()
 	end := state.EndPart{Move: v.id, Part: m.Part, NowMS: time.Now().UnixMilli()}
@@ -312,7 +339,7 @@ func (v *mover) undo(m *sets.Move) error {
 	if m.State == sets.MoveAborting {
 		v.prog.state("aborting")
 	}
-	v.frozenAt, v.cur = time.Time{}, nil
+	v.frozenAt, v.cur, v.maybeSealed = time.Time{}, nil, false
 	v.rest.end()
 	v.endAhead()
 	err := both(
@@ -389,9 +416,15 @@ func (v *mover) orAbort(s *slice, err error) error {
 	if !hopeless(err) {
 		return err
 	}
-	v.log.Warn("part is aborted", zap.Uint32("part", uint32(s.part)), zap.Stringer("range", s.r), zap.Error(err))
-	v.prog.failed(err)
-	return v.direct(state.AbortPart{Move: v.id, Part: s.part, Reason: err.Error()})
+	return v.abort(s.part, err)
+}
+
+// abort has the directory give the open part up, so that its source may thaw even what
+// it has sealed.
+func (v *mover) abort(p sets.Part, why error) error {
+	v.log.Warn("part is aborted", zap.Uint32("part", uint32(p)), zap.Error(why))
+	v.prog.failed(why)
+	return v.direct(state.AbortPart{Move: v.id, Part: p, Reason: why.Error()})
 }
 
 func hopeless(err error) bool {

@@ -182,8 +182,8 @@ func (r *rest) wait(ctx context.Context) error {
 
 // freezeSteps are how long the steps of a freeze took.
 type freezeSteps struct {
-	freeze, vacate, compare, seal time.Duration
-	at                            time.Time
+	freeze, vacate, compare, commit time.Duration
+	at                              time.Time
 }
 
 // passed is how long it is since the step before.
@@ -197,7 +197,7 @@ func (f *freezeSteps) passed() time.Duration {
 // growing is what grows with the part: vacating and comparing, beyond what they take
 // of any part, which is about a commit each.
 func (f *freezeSteps) growing() time.Duration {
-	return max(0, f.vacate+f.compare-f.freeze-f.seal)
+	return max(0, f.vacate+f.compare-2*f.freeze)
 }
 
 // A part is as large as it can be for what grows with it of the time that it is frozen.

@@ -141,6 +141,7 @@ func (v *mover) bringAll(s *slice, all bool) (source, target digests, err error)
 	}
 	missing := changedRecords(s.records, now)
 	v.hot = len(missing)*blocksMax > len(now)
+	v.changed = len(missing)
 	if all {
 		missing = now
 	}

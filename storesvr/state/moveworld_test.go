@@ -451,11 +451,10 @@ func (w *moveWorld) driveOpen(m sets.Move) {
 		w.post(m.From, Freeze{Move: id, Part: p, Range: r, To: m.To})
 	case o.Phase == OutThawed || w.intn(80) == 0:
 		w.apply("a", AbortPart{Move: id, Part: p, Reason: "r"})
-	case o.Phase == OutSealed:
-		if w.intn(3) > 0 {
-			w.apply("a", CommitPart{Move: id, Part: p})
-		}
 	case len(o.Waiting) > 0 && !from.Bugs.SealWhileWaiting:
+	case o.Phase != OutSealed && w.intn(3) == 0:
+		// It is sealed and compared at once; the commit comes after both.
+		w.post(m.From, Seal{Move: id, Part: p})
 	default:
 		src := w.export(m.From, r)
 		if w.digest(src) != w.digest(w.export(m.To, r)) {
