@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -135,20 +136,63 @@ func startSets(t *testing.T, n int) *fleet {
 	})
 }
 
-// frozenParts are, in order, how long each part of any move was frozen, in ms.
-func (f *fleet) frozenParts(t *testing.T) (out []float64) {
+// frozenPart is one part of a move, as the directory's leader saw it.
+type frozenPart struct {
+	Move, Part, Keys, Changed                 uint64
+	Total                                     float64 `json:"frozen_ms"`
+	Freeze, Vacate, Compare, Commit, Activate float64
+}
+
+func (p *frozenPart) UnmarshalJSON(b []byte) error {
+	var of struct {
+		Move, Part, Keys, Changed uint64
+		Total                     float64 `json:"frozen_ms"`
+		Freeze                    float64 `json:"freeze_ms"`
+		Vacate                    float64 `json:"vacate_ms"`
+		Compare                   float64 `json:"compare_ms"`
+		Commit                    float64 `json:"commit_ms"`
+		Activate                  float64 `json:"activate_ms"`
+	}
+	err := json.Unmarshal(b, &of)
+	*p = frozenPart(of)
+	return err
+}
+
+// frozenParts are the parts of all moves, from the shortest freeze to the longest.
+func (f *fleet) frozenParts(t *testing.T) (out []frozenPart) {
 	t.Helper()
 	for _, p := range f.p.StoresOf("s1") {
 		logLines(t, p, "part moved", func(_ time.Time, fields []byte) {
-			var part struct {
-				MS float64 `json:"frozen_ms"`
-			}
+			var part frozenPart
 			must(t, json.Unmarshal(fields, &part))
-			out = append(out, part.MS)
+			out = append(out, part)
 		})
 	}
-	slices.Sort(out)
+	slices.SortFunc(out, func(a, b frozenPart) int { return cmp.Compare(a.Total, b.Total) })
 	return out
+}
+
+// logParts says where the time of some parts went, on average.
+func logParts(t *testing.T, which string, parts []frozenPart) {
+	t.Helper()
+	var sum frozenPart
+	n := len(parts)
+	if n == 0 {
+		return
+	}
+	for _, p := range parts {
+		sum.Keys += p.Keys
+		sum.Changed += p.Changed
+		sum.Total += p.Total
+		sum.Freeze += p.Freeze
+		sum.Vacate += p.Vacate
+		sum.Compare += p.Compare
+		sum.Commit += p.Commit
+		sum.Activate += p.Activate
+	}
+	f := float64(n)
+	t.Logf("parts, %s: %d, each of %d keys with %d changed, frozen for %.1f ms: freeze %.1f, vacate %.1f, compare and seal %.1f, commit %.1f, activate %.1f",
+		which, n, int(sum.Keys)/n, int(sum.Changed)/n, sum.Total/f, sum.Freeze/f, sum.Vacate/f, sum.Compare/f, sum.Commit/f, sum.Activate/f)
 }
 
 // memory of the StoreSvrs, in MB: what is resident and not of a file.
@@ -205,7 +249,10 @@ func TestHalfOfTheKeysGoToAnotherSetAndBackUnderLoad(t *testing.T) {
 	if n == 0 {
 		t.Fatal("nothing was frozen")
 	}
-	p50, p99, worst := frozen[n/2], frozen[n*99/100], frozen[n-1]
+	p50, p99, worst := frozen[n/2].Total, frozen[n*99/100].Total, frozen[n-1].Total
+	logParts(t, "the first move's", slices.DeleteFunc(slices.Clone(frozen), func(p frozenPart) bool { return p.Move != 1 }))
+	logParts(t, "all others", slices.DeleteFunc(slices.Clone(frozen), func(p frozenPart) bool { return p.Move == 1 }))
+	logParts(t, "slowest twentieth", frozen[n-n/20:])
 	t.Logf("%d parts were frozen for p50 %.0f ms, p99 %.0f ms, longest %.0f ms; the stores had %d MB after the first round and %d MB after the last", n, p50, p99, worst, before, after)
 	if limit := 100.0; long() == 1 && p99 >= limit {
 		t.Errorf("a part was frozen for %.0f ms (p99), %.0f are allowed", p99, limit)

@@ -272,7 +272,6 @@ func (v *mover) carry(m *sets.Move) error {
 		return v.orAbort(s, err)
 	}
 	v.steps.compare = v.steps.passed()
-	v.size.note(s.keys, v.steps.growing())
 	frozen := time.Since(v.frozenAt) + v.took
 	err = v.direct(state.CommitPart{
 		Move: v.id, Part: s.part, Keys: s.keys, Checksum: s.checksum,
@@ -313,6 +312,7 @@ func (v *mover) finish(m *sets.Move) error {
 		frozen := time.Since(v.frozenAt)
 		v.n.counts.frozen.observe(frozen)
 		if v.cur != nil {
+			v.size.note(v.cur.keys, v.steps.growing(), frozen)
 			v.log.Debug("part moved", zap.Uint32("part", uint32(m.Part)), zap.Uint64("keys", v.cur.keys), zap.Float64("frozen_ms", ms(frozen)),
 				zap.Float64("freeze_ms", ms(v.steps.freeze)), zap.Float64("vacate_ms", ms(v.steps.vacate)),
 				zap.Float64("compare_ms", ms(v.steps.compare)),

@@ -203,6 +203,8 @@ func (f *freezeSteps) growing() time.Duration {
 // A part is as large as it can be for what grows with it of the time that it is frozen.
 const (
 	partAim = 12 * time.Millisecond
+	// partSlow is far too long for a part to be frozen, whatever it was that took so long.
+	partSlow = 75 * time.Millisecond
 	// partLeast: below it a part only has the cost that any part has.
 	partLeast = 1024
 	// partFirst is the size of a move's first part, of which nothing is known.
@@ -212,17 +214,26 @@ const (
 // partSize is how many keys the next parts of a move are to have.
 type partSize struct {
 	most int
-	keys atomic.Int64
+	// ceiling holds the size down after a part that was slow, and rises slowly.
+	ceiling int
+	keys    atomic.Int64
 }
 
 func (p *partSize) begin(most int) {
-	p.most = most
+	p.most, p.ceiling = most, most
 	p.keys.Store(int64(min(partFirst, most)))
 }
 
-// note learns from a part that had so many keys and took so long.
-func (p *partSize) note(keys uint64, took time.Duration) {
-	p.keys.Store(int64(nextPartSize(int(p.keys.Load()), p.most, int(keys), took)))
+// note learns from a part of so many keys that was frozen for so long; growing is how
+// much of that grew with the part.
+func (p *partSize) note(keys uint64, growing, frozen time.Duration) {
+	now := int(p.keys.Load())
+	if slow := frozen > partSlow || growing > 2*partAim; slow {
+		p.ceiling = min(max(now/2, partLeast), p.most)
+	} else {
+		p.ceiling = min(p.ceiling+p.ceiling/8, p.most)
+	}
+	p.keys.Store(int64(min(nextPartSize(now, p.most, int(keys), growing), p.ceiling)))
 }
 
 // nextPartSize goes for the aim, by no more than to the half or fourfold at once. A part of

@@ -28,3 +28,33 @@ func TestPartsGrowWhileTheyAreQuickAndShrinkWhenTheyAreNot(t *testing.T) {
 		}
 	}
 }
+
+// A part that was slow, for whatever reason, holds the sizes down for many parts after it.
+func TestPartsAreSlowToGrowAfterASlowOne(t *testing.T) {
+	var p partSize
+	p.begin(32768)
+	for range 3 {
+		p.note(uint64(p.keys.Load()), partAim/8, partSlow/2)
+	}
+	if got := p.keys.Load(); got != 32768 {
+		t.Fatalf("%d after three quick parts", got)
+	}
+	p.note(32768, partAim/2, partSlow+1)
+	if got := p.keys.Load(); got != 16384 {
+		t.Fatalf("%d after a part that was frozen for too long", got)
+	}
+	for n := 0; p.keys.Load() < 32768; n++ {
+		if n > 10 {
+			t.Fatal("does not grow again")
+		}
+		was := p.keys.Load()
+		p.note(uint64(was), partAim/8, partSlow/2)
+		if now := p.keys.Load(); now > was*9/8 {
+			t.Fatalf("%d after %d", now, was)
+		}
+	}
+	p.begin(20)
+	if p.note(20, time.Second, time.Second); p.keys.Load() != 20 {
+		t.Errorf("%d, though 20 are configured", p.keys.Load())
+	}
+}
