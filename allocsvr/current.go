@@ -27,10 +27,13 @@ type reading struct {
 // section is still ours in the same epoch, and the key still is not held: then
 // nobody can have issued a number in between. What was read is not kept.
 func (s *Server) current(ctx context.Context, w *world, keys []reading, wait time.Duration) {
-	cold := s.readHeld(w, keys, nil, false)
-	if len(cold) == 0 {
-		return
+	if cold := s.readHeld(w, keys, nil, false); len(cold) > 0 {
+		s.currentCold(ctx, w, keys, cold, wait)
 	}
+}
+
+// currentCold answers the keys listed in cold, which are not held here.
+func (s *Server) currentCold(ctx context.Context, w *world, keys []reading, cold []int, wait time.Duration) {
 	if n := s.waiting.Add(1); n > int64(s.cfg.MaxInFlight) {
 		s.waiting.Add(-1)
 		s.count.busy.Add(1)

@@ -28,6 +28,14 @@ func (s *Server) arrived(ctx context.Context, wait time.Duration) (*world, error
 	return s.present()
 }
 
+// arrivedInline is arrived for a request that says before it waits.
+func (s *Server) arrivedInline(waits func() context.Context, wait time.Duration) (*world, error) {
+	if !s.door.isOpen.Load() {
+		s.atTheDoor(waits(), wait)
+	}
+	return s.present()
+}
+
 // present is the world to serve a request in, or why there is none.
 func (s *Server) present() (*world, error) {
 	if s.closed() {
@@ -52,23 +60,34 @@ func (s *Server) patience(timeoutMs uint32) time.Duration {
 
 // Alloc implements seqpb.Seq.
 func (s *Server) Alloc(ctx context.Context, req *seqpb.AllocRequest) (*seqpb.AllocReply, error) {
-	wait := s.patience(req.TimeoutMs)
-	w, err := s.arrived(ctx, wait)
-	if err != nil {
+	rep := &seqpb.AllocReply{}
+	if err := s.AllocInline(req, rep, func() context.Context { return ctx }); err != nil {
 		return nil, err
+	}
+	return rep, nil
+}
+
+// AllocInline is Alloc into an empty reply, whose memory is used. It calls waits
+// for a context before it does anything that may take long, and so never for
+// warm keys.
+func (s *Server) AllocInline(req *seqpb.AllocRequest, rep *seqpb.AllocReply, waits func() context.Context) error {
+	wait := s.patience(req.TimeoutMs)
+	w, err := s.arrivedInline(waits, wait)
+	if err != nil {
+		return err
 	}
 	b, err := s.parseAlloc(w, req)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer b.recycle()
 	asks, out := b.asks, b.out
-	rep := &seqpb.AllocReply{First: make([]uint64, len(out))}
 	if len(req.RequestIds) > 0 {
-		rep.WindowSinceMs = s.allocateIdentified(ctx, w, asks, out, wait)
-	} else {
-		s.allocate(ctx, w, asks, out, wait)
+		rep.WindowSinceMs = s.allocateIdentified(waits(), w, asks, out, wait)
+	} else if cold := s.pass(w, asks, out); len(cold) > 0 {
+		s.allocateCold(waits(), w, asks, out, cold, wait)
 	}
+	rep.First = zeros(rep.First, len(out))
 	for i := range out {
 		o := &out[i]
 		if o.fail != nil {
@@ -84,7 +103,17 @@ func (s *Server) Alloc(ctx context.Context, req *seqpb.AllocRequest) (*seqpb.All
 		}
 	}
 	rep.MapVersion, rep.SetVersion, rep.Routes = s.versions(w, req.MapVersion, req.SetVersion)
-	return rep, nil
+	return nil
+}
+
+// zeros is n zeros, in the memory of b if they fit.
+func zeros(b []uint64, n int) []uint64 {
+	if cap(b) < n {
+		return make([]uint64, n)
+	}
+	b = b[:n]
+	clear(b)
+	return b
 }
 
 // parseAlloc makes the asks of a request. Recycle what it answers.
@@ -196,21 +225,32 @@ func (s *Server) versions(w *world, mapVersion, setVersion uint64) (m, set uint6
 
 // Current implements seqpb.Seq.
 func (s *Server) Current(ctx context.Context, req *seqpb.CurrentRequest) (*seqpb.CurrentReply, error) {
-	wait := s.patience(req.TimeoutMs)
-	w, err := s.arrived(ctx, wait)
-	if err != nil {
+	rep := &seqpb.CurrentReply{}
+	if err := s.CurrentInline(req, rep, func() context.Context { return ctx }); err != nil {
 		return nil, err
+	}
+	return rep, nil
+}
+
+// CurrentInline is to Current what AllocInline is to Alloc.
+func (s *Server) CurrentInline(req *seqpb.CurrentRequest, rep *seqpb.CurrentReply, waits func() context.Context) error {
+	wait := s.patience(req.TimeoutMs)
+	w, err := s.arrivedInline(waits, wait)
+	if err != nil {
+		return err
 	}
 	keys, err := s.parseKeys(w, req.Space, req.Uids, req.Names)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	rs := make([]reading, len(keys))
 	for i, k := range keys {
 		rs[i].key = k
 	}
-	s.current(ctx, w, rs, wait)
-	rep := &seqpb.CurrentReply{Current: make([]uint64, len(rs))}
+	if cold := s.readHeld(w, rs, nil, false); len(cold) > 0 {
+		s.currentCold(waits(), w, rs, cold, wait)
+	}
+	rep.Current = zeros(rep.Current, len(rs))
 	for i := range rs {
 		if rs[i].fail != nil {
 			rep.Failures = append(rep.Failures, failurePB(i, rs[i].fail))
@@ -219,7 +259,7 @@ func (s *Server) Current(ctx context.Context, req *seqpb.CurrentRequest) (*seqpb
 		rep.Current[i] = uint64(rs[i].value)
 	}
 	rep.MapVersion, rep.SetVersion, rep.Routes = s.versions(w, req.MapVersion, req.SetVersion)
-	return rep, nil
+	return nil
 }
 
 // Gaps implements seqpb.Seq. Any node of the key's Set answers it, whoever owns the key.
