@@ -33,7 +33,7 @@ type Option func(*options)
 
 func defaults() options {
 	return options{
-		transport: kitexTransport{},
+		transport: rpcTransport{},
 		budget:    DefaultBudget,
 		maxBatch:  DefaultMaxBatch,
 		inFlight:  DefaultInFlight,
@@ -43,7 +43,7 @@ func defaults() options {
 	}
 }
 
-// WithTransport replaces gRPC, in tests and simulations.
+// WithTransport replaces the connections, in tests and simulations.
 func WithTransport(t Transport) Option { return func(o *options) { o.transport = t } }
 
 // WithCluster refuses servers of any other cluster. Without it the first

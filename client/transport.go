@@ -7,7 +7,7 @@ import (
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
 )
 
-// Transport connects to AllocSvrs. The default speaks gRPC.
+// Transport connects to AllocSvrs. The default speaks lean frames and gRPC.
 type Transport interface {
 	// Dial makes a connection without waiting for it to be up.
 	Dial(addr string) (Conn, error)

@@ -41,7 +41,7 @@ func openGRPC(ctx context.Context, c *config) (_ target, err error) {
 	if err = p.choose(c); err != nil {
 		return nil, err
 	}
-	if p.conn, err = rpc.DialSeq(c.servers[0]); err != nil {
+	if p.conn, err = rpc.DialSeqGRPC(c.servers[0]); err != nil {
 		return nil, fmt.Errorf("%w: check --server", err)
 	}
 	return p, nil

@@ -124,6 +124,9 @@ func (a *Alloc) Kill() {
 	}
 }
 
+// The hot calls of an AllocSvr are carried out where they are read.
+var _ rpc.InlineSeq = (*allocsvr.Server)(nil)
+
 // storeConn gives rpc.StoreConn the shape that package allocsvr asks for.
 type storeConn struct{ *rpc.StoreConn }
 

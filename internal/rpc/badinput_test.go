@@ -16,6 +16,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"github.com/seqsvr/seqsvr/internal/rpc/frame"
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
 )
 
@@ -76,6 +77,12 @@ func TestBadInputCostsItsConnectionOnly(t *testing.T) {
 		"framed thrift":                       bytes.Join([][]byte{be(100), be(0x80010001), be(0x7fffffff)}, nil),
 		"ttheader with a huge header":         {0xff, 0xff, 0xff, 0xff, 0x10, 0x00, 0, 0, 0, 0, 0, 1, 0xff, 0xff},
 		"ttheader cut off":                    {0, 0, 0, 100, 0x10, 0x00, 0, 0, 0, 0, 0, 1, 0, 1},
+		"lean frames and garbage":             append([]byte(frame.Preface), random...),
+		"lean frames and a server's frame":    frame.Append([]byte(frame.Preface), frame.End, 0),
+		"a lean frame's head cut off":         append([]byte(frame.Preface), 1, 0, 0),
+		"a lean frame cut off":                append([]byte(frame.Preface), frameOf(frame.Alloc, 1, make([]byte, 100))[:50]...),
+		"a lean frame of 4 GB":                append([]byte(frame.Preface), frameAnnounced(frame.Alloc, 1, 1<<32-1)...),
+		"a later version of lean frames":      []byte("seqlean\x02"),
 		"telnet's interrupt":                  {0xff, 0xf4, 0xff, 0xfd, 0x06, 0, 0, 0},
 	}
 	before := heap()
@@ -294,6 +301,9 @@ func FuzzServerBytes(f *testing.F) {
 	f.Cleanup(func() { _ = s.Stop(context.Background()) })
 	f.Add([]byte(http2.ClientPreface))
 	f.Add(append(be(100), be(0x90010001)...))
+	f.Add([]byte(frame.Preface))
+	f.Add(append([]byte(frame.Preface), frameOf(frame.Alloc, 1, []byte{0x12, 1, 5})...))
+	f.Add(append([]byte(frame.Preface), frameAnnounced(frame.Current, 1, 1<<31)...))
 	f.Add([]byte{0, 0, 0, 100, 0x10, 0x00, 0, 0, 0, 0, 0, 1, 0, 1})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		c, err := net.Dial("tcp", s.Addr().String())

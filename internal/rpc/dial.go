@@ -2,8 +2,10 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"sync"
 
+	"github.com/seqsvr/seqsvr/internal/rpc/frame"
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb/admin"
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb/peer"
@@ -17,10 +19,23 @@ const destination = "seqsvr"
 type SeqConn struct {
 	*link
 	c seq.Client
+	// frames carries the hot calls, Alloc and Current, if the server knows lean
+	// frames; nil for gRPC only.
+	frames *framesLink
 }
 
-// DialSeq prepares a connection; the first call opens it. addr is host:port.
+// DialSeq prepares a connection; the first call opens it. addr is host:port. The
+// hot calls go over lean frames, or over gRPC to a server that is older.
 func DialSeq(addr string) (*SeqConn, error) {
+	c, err := DialSeqGRPC(addr)
+	if err == nil {
+		c.frames = newFramesLink(addr)
+	}
+	return c, err
+}
+
+// DialSeqGRPC is DialSeq for gRPC only.
+func DialSeqGRPC(addr string) (*SeqConn, error) {
 	l, err := newLink(addr)
 	if err != nil {
 		return nil, err
@@ -29,16 +44,51 @@ func DialSeq(addr string) (*SeqConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &SeqConn{l, c}, nil
+	return &SeqConn{link: l, c: c}, nil
+}
+
+// Close ends the streams, waits for the calls to end (their contexts bound that)
+// and closes the connections.
+func (c *SeqConn) Close() error {
+	err := c.link.Close()
+	if c.frames != nil {
+		c.frames.close()
+	}
+	return err
 }
 
 func (c *SeqConn) Alloc(ctx context.Context, q *seqpb.AllocRequest) (*seqpb.AllocReply, error) {
+	if c.frames != nil {
+		rep := &seqpb.AllocReply{}
+		if err := c.callFrames(ctx, "Alloc", &framesRequest{kind: frame.Alloc, alloc: q, allocRep: rep}); err == nil {
+			return rep, nil
+		} else if !errors.Is(err, errNoFrames) {
+			return nil, err
+		}
+	}
 	return unary(ctx, c.link, "Alloc", func(ctx context.Context, q *seqpb.AllocRequest) (*seqpb.AllocReply, error) {
 		return c.c.Alloc(ctx, q)
 	}, q)
 }
 
+// callFrames makes a hot call; errNoFrames says to use gRPC.
+func (c *SeqConn) callFrames(ctx context.Context, method string, q *framesRequest) error {
+	if err := c.begin(method); err != nil {
+		return err
+	}
+	defer c.calls.Done()
+	return c.frames.call(ctx, method, q)
+}
+
 func (c *SeqConn) Current(ctx context.Context, q *seqpb.CurrentRequest) (*seqpb.CurrentReply, error) {
+	if c.frames != nil {
+		rep := &seqpb.CurrentReply{}
+		if err := c.callFrames(ctx, "Current", &framesRequest{kind: frame.Current, current: q, currentRep: rep}); err == nil {
+			return rep, nil
+		} else if !errors.Is(err, errNoFrames) {
+			return nil, err
+		}
+	}
 	return unary(ctx, c.link, "Current", func(ctx context.Context, q *seqpb.CurrentRequest) (*seqpb.CurrentReply, error) {
 		return c.c.Current(ctx, q)
 	}, q)

@@ -186,6 +186,22 @@ func dialSeq(t *testing.T, addr string) *SeqConn {
 	return c
 }
 
+// overEach runs a test over both ways that hot calls can go.
+func overEach(t *testing.T, test func(t *testing.T, dial func(*testing.T, string) *SeqConn)) {
+	t.Run("lean frames", func(t *testing.T) { test(t, dialSeq) })
+	t.Run("gRPC", func(t *testing.T) {
+		test(t, func(t *testing.T, addr string) *SeqConn {
+			t.Helper()
+			c, err := DialSeqGRPC(addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { c.Close() })
+			return c
+		})
+	})
+}
+
 func timeout(t *testing.T, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	t.Cleanup(cancel)
@@ -268,8 +284,12 @@ func TestTTHeaderIsServedOnTheSamePort(t *testing.T) {
 }
 
 func TestErrorsKeepTheirCode(t *testing.T) {
+	overEach(t, testErrorsKeepTheirCode)
+}
+
+func testErrorsKeepTheirCode(t *testing.T, dial func(*testing.T, string) *SeqConn) {
 	f := start(t, Options{})
-	c := dialSeq(t, f.addr)
+	c := dial(t, f.addr)
 	for space, want := range map[string]struct {
 		code     seqpb.Code
 		answered bool
@@ -306,16 +326,24 @@ func TestEveryCodeHasADistinctDecodableStatus(t *testing.T) {
 }
 
 func TestDeadlineReachesTheHandler(t *testing.T) {
+	overEach(t, testDeadlineReachesTheHandler)
+}
+
+func testDeadlineReachesTheHandler(t *testing.T, dial func(*testing.T, string) *SeqConn) {
 	f := start(t, Options{})
-	r, err := dialSeq(t, f.addr).Alloc(timeout(t, 3*time.Second), &seqpb.AllocRequest{Space: "deadline"})
+	r, err := dial(t, f.addr).Alloc(timeout(t, 3*time.Second), &seqpb.AllocRequest{Space: "deadline"})
 	if err != nil || r.MapVersion < 2000 || r.MapVersion > 3000 {
 		t.Fatalf("%v %v", r, err)
 	}
 }
 
 func TestAnExpiredCallIsOfUnknownOutcome(t *testing.T) {
+	overEach(t, testAnExpiredCallIsOfUnknownOutcome)
+}
+
+func testAnExpiredCallIsOfUnknownOutcome(t *testing.T, dial func(*testing.T, string) *SeqConn) {
 	f := start(t, Options{})
-	_, err := dialSeq(t, f.addr).Alloc(timeout(t, 50*time.Millisecond), &seqpb.AllocRequest{Space: "wait"})
+	_, err := dial(t, f.addr).Alloc(timeout(t, 50*time.Millisecond), &seqpb.AllocRequest{Space: "wait"})
 	var e *Error
 	if !errors.As(err, &e) || e.NotSent || e.Answered || !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("%#v", err)
@@ -323,11 +351,15 @@ func TestAnExpiredCallIsOfUnknownOutcome(t *testing.T) {
 }
 
 func TestARefusedDialIsNotSent(t *testing.T) {
+	overEach(t, testARefusedDialIsNotSent)
+}
+
+func testARefusedDialIsNotSent(t *testing.T, dial func(*testing.T, string) *SeqConn) {
 	f := start(t, Options{})
 	if err := f.Stop(timeout(t, time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	_, err := dialSeq(t, f.addr).Alloc(timeout(t, 5*time.Second), &seqpb.AllocRequest{})
+	_, err := dial(t, f.addr).Alloc(timeout(t, 5*time.Second), &seqpb.AllocRequest{})
 	if !NotSent(err) {
 		t.Fatalf("%v", err)
 	}
@@ -337,10 +369,14 @@ func TestARefusedDialIsNotSent(t *testing.T) {
 }
 
 func TestStopAnswersCallsInFlight(t *testing.T) {
+	overEach(t, testStopAnswersCallsInFlight)
+}
+
+func testStopAnswersCallsInFlight(t *testing.T, dial func(*testing.T, string) *SeqConn) {
 	f := start(t, Options{})
 	const calls = 50
 	errs := make(chan error, calls)
-	c := dialSeq(t, f.addr)
+	c := dial(t, f.addr)
 	for range calls {
 		go func() {
 			_, err := c.Alloc(timeout(t, 5*time.Second), &seqpb.AllocRequest{Space: "wait"})
@@ -371,11 +407,15 @@ func TestStopAnswersCallsInFlight(t *testing.T) {
 // A client that goes on calling while the server stops must know of each call
 // whether it was executed.
 func TestStopUnderLoadLeavesNoCallUnknown(t *testing.T) {
+	overEach(t, testStopUnderLoadLeavesNoCallUnknown)
+}
+
+func testStopUnderLoadLeavesNoCallUnknown(t *testing.T, dial func(*testing.T, string) *SeqConn) {
 	f := start(t, Options{})
 	const callers = 16
 	var ok, notSent, unknown atomic.Int64
 	done := make(chan struct{})
-	c := dialSeq(t, f.addr)
+	c := dial(t, f.addr)
 	for range callers {
 		go func() {
 			defer func() { done <- struct{}{} }()
@@ -437,8 +477,12 @@ func TestStopEndsStreamsAtOnce(t *testing.T) {
 }
 
 func TestStopGivesUpOnAStuckHandlerWhenItsContextEnds(t *testing.T) {
+	overEach(t, testStopGivesUpOnAStuckHandlerWhenItsContextEnds)
+}
+
+func testStopGivesUpOnAStuckHandlerWhenItsContextEnds(t *testing.T, dial func(*testing.T, string) *SeqConn) {
 	f := start(t, Options{})
-	c := dialSeq(t, f.addr)
+	c := dial(t, f.addr)
 	errs := make(chan error, 1)
 	go func() {
 		_, err := c.Alloc(timeout(t, 5*time.Second), &seqpb.AllocRequest{Space: "wait"})

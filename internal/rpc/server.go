@@ -49,6 +49,8 @@ type Options struct {
 	// HandshakeTimeout is how long a new connection may take to show what it speaks. 0: 10 s.
 	HandshakeTimeout time.Duration
 	Logger           *zap.Logger
+	// noFrames: as a server that does not know lean frames.
+	noFrames bool
 }
 
 // Server serves until Stop.
@@ -107,6 +109,9 @@ func Serve(ln net.Listener, svc Services, o Options) (*Server, error) {
 	}
 	s.streams, s.stopStreams = context.WithCancelCause(context.Background())
 	lim := &limits{maxMessage: o.MaxMessageBytes}
+	if svc.Seq != nil && !o.noFrames {
+		s.trans.frames = newFramesService(svc.Seq, lim, o.HandshakeTimeout, o.Logger)
+	}
 	k := kitex.NewServer(
 		kitex.WithListener(ln),
 		kitex.WithTransHandlerFactory(s.trans),

@@ -40,6 +40,8 @@ var statusOf = map[seqpb.Code]codes.Code{
 
 const codePrefix = "CODE_"
 
+const panicText = "the handler panicked; the server's log has the stack"
+
 // encodeStatus makes what a handler's error is on the wire.
 func encodeStatus(err error) *status.Status {
 	var c coded
@@ -58,7 +60,7 @@ func encodeStatus(err error) *status.Status {
 	case errors.Is(err, context.Canceled):
 		return status.New(codes.Canceled, err.Error())
 	case errors.As(err, &de) && de.Is(kerrors.ErrPanic):
-		return status.New(codes.Internal, "the handler panicked; the server's log has the stack")
+		return status.New(codes.Internal, panicText)
 	}
 	if st, ok := status.FromError(err); ok {
 		return st
@@ -184,8 +186,8 @@ func classify(method, addr string, err, ctxErr error) error {
 	if !isStatus {
 		return e
 	}
-	if code, text, ok := decodeStatus(st); ok {
-		e.Answered, e.Code, e.Text = true, code, text
+	if _, _, ours := decodeStatus(st); ours {
+		e.answer(st)
 		return e
 	}
 	for _, text := range unprocessed {
@@ -194,8 +196,17 @@ func classify(method, addr string, err, ctxErr error) error {
 			return e
 		}
 	}
-	if strings.HasPrefix(st.Message(), reset) {
-		return e
+	if !strings.HasPrefix(st.Message(), reset) {
+		e.answer(st)
+	}
+	return e
+}
+
+// answer takes over what a server's status says.
+func (e *Error) answer(st *status.Status) {
+	if code, text, ok := decodeStatus(st); ok {
+		e.Answered, e.Code, e.Text = true, code, text
+		return
 	}
 	switch st.Code() {
 	case codes.Unimplemented, codes.InvalidArgument:
@@ -205,9 +216,8 @@ func classify(method, addr string, err, ctxErr error) error {
 	case codes.ResourceExhausted:
 		e.Answered, e.Code = true, seqpb.Code_CODE_BUSY
 	case codes.DeadlineExceeded:
-		e.err = errors.Join(context.DeadlineExceeded, err)
+		e.err = errors.Join(context.DeadlineExceeded, e.err)
 	}
-	return e
 }
 
 // dialText drops Kitex's wrapping of a failed dial, which says less than the cause.

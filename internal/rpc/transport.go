@@ -18,17 +18,22 @@ import (
 	"github.com/cloudwego/kitex/pkg/remote/trans/nphttp2/grpc"
 	"github.com/cloudwego/kitex/pkg/utils"
 	"go.uber.org/zap"
+
+	"github.com/seqsvr/seqsvr/internal/rpc/frame"
 )
 
-// transport accepts Go connections, tells gRPC from TTHeader by their first
-// bytes and runs Kitex's handler of that protocol, one goroutine a connection.
-// It is Kitex's TransServer, the factory of it, and the handler in one.
+// transport accepts Go connections, tells gRPC, TTHeader and lean frames apart by
+// their first bytes and runs Kitex's handler of that protocol or ours, one
+// goroutine a connection. It is Kitex's TransServer, the factory of it, and the
+// handler in one.
 type transport struct {
 	maxConns         int
 	handshakeTimeout time.Duration
 	log              *zap.Logger
 
 	grpc, tt remote.ServerTransHandler
+	// frames is nil if nothing is served on lean frames.
+	frames *framesService
 	// booted is closed when the accept loop has begun.
 	booted chan struct{}
 	// stopped is closed when a stop begins, finished when it is over.
@@ -36,6 +41,7 @@ type transport struct {
 
 	mu       sync.Mutex
 	stopping bool
+	stopCtx  context.Context // of the stop
 	ln       net.Listener
 	// conns has each open connection and whether it may be closed at any time
 	// in a stop: those that wait for a TTHeader request.
@@ -44,9 +50,15 @@ type transport struct {
 	serving    sync.WaitGroup
 	activating sync.WaitGroup
 	count      atomic.Int64
+	// drains are the ends of connections of lean frames. One begins in stop, or
+	// while its connection is serving.
+	drains sync.WaitGroup
 }
 
-type connState struct{ idle bool }
+type connState struct {
+	idle   bool
+	frames *framesConn // nil for other protocols
+}
 
 func newTransport(maxConns int, handshakeTimeout time.Duration, log *zap.Logger) *transport {
 	return &transport{
@@ -190,6 +202,10 @@ func (t *transport) serve(c net.Conn) {
 	if _, err := io.ReadFull(c, head); err != nil {
 		return
 	}
+	if string(head) == frame.Preface && t.frames != nil {
+		t.serveFrames(c, slow, activate)
+		return
+	}
 	pc := &prefixedConn{Conn: c, head: head}
 	if bytes.HasPrefix(grpc.ClientPreface, head) {
 		t.serveGRPC(pc, slow, activate)
@@ -207,6 +223,23 @@ func (t *transport) serveGRPC(c net.Conn, slow *time.Timer, activate func()) {
 	activate()
 	defer t.grpc.OnInactive(ctx, c)
 	_ = t.grpc.OnRead(ctx, c) // until the connection ends
+}
+
+func (t *transport) serveFrames(c net.Conn, slow *time.Timer, activate func()) {
+	fc := t.frames.conn(c)
+	t.mu.Lock()
+	t.conns[c].frames = fc
+	if t.stopping {
+		t.drainLocked(fc)
+	}
+	t.mu.Unlock()
+	slow.Stop()
+	activate()
+	fc.serve()
+}
+
+func (t *transport) drainLocked(fc *framesConn) {
+	t.drains.Go(func() { fc.drain(t.stopCtx) })
 }
 
 func (t *transport) serveTT(raw net.Conn, c net.Conn, slow *time.Timer, activate func()) {
@@ -266,7 +299,7 @@ func (t *transport) Shutdown() error { return nil }
 // for their calls. When ctx ends first, the connections are closed; false then.
 func (t *transport) stop(ctx context.Context) bool {
 	t.mu.Lock()
-	t.stopping = true
+	t.stopping, t.stopCtx = true, ctx
 	close(t.stopped)
 	if t.ln != nil {
 		t.ln.Close()
@@ -274,6 +307,9 @@ func (t *transport) stop(ctx context.Context) bool {
 	for c, s := range t.conns {
 		if s.idle {
 			c.Close()
+		}
+		if s.frames != nil {
+			t.drainLocked(s.frames)
 		}
 	}
 	t.mu.Unlock()
@@ -290,12 +326,16 @@ func (t *transport) stop(ctx context.Context) bool {
 	}
 	if !clean {
 		t.mu.Lock()
-		for c := range t.conns {
+		for c, s := range t.conns {
 			c.Close()
+			if s.frames != nil {
+				s.frames.kill()
+			}
 		}
 		t.mu.Unlock()
 		t.serving.Wait()
 	}
+	t.drains.Wait()
 	close(t.finished)
 	return clean
 }

@@ -9,35 +9,36 @@ import (
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
 )
 
-// kitexTransport is the default: gRPC by Kitex.
-type kitexTransport struct{}
+// rpcTransport is the default: lean frames for Alloc and Current, gRPC by Kitex for
+// the rest, and for all of it with a server that does not know lean frames.
+type rpcTransport struct{}
 
-func (kitexTransport) Dial(addr string) (Conn, error) {
+func (rpcTransport) Dial(addr string) (Conn, error) {
 	c, err := rpc.DialSeq(addr)
 	if err != nil {
 		return nil, err
 	}
-	return kitexConn{c}, nil
+	return rpcConn{c}, nil
 }
 
-type kitexConn struct{ *rpc.SeqConn }
+type rpcConn struct{ *rpc.SeqConn }
 
-func (c kitexConn) Alloc(ctx context.Context, req *seqpb.AllocRequest) (*seqpb.AllocReply, error) {
+func (c rpcConn) Alloc(ctx context.Context, req *seqpb.AllocRequest) (*seqpb.AllocReply, error) {
 	rep, err := c.SeqConn.Alloc(ctx, req)
 	return rep, plain(err)
 }
 
-func (c kitexConn) Current(ctx context.Context, req *seqpb.CurrentRequest) (*seqpb.CurrentReply, error) {
+func (c rpcConn) Current(ctx context.Context, req *seqpb.CurrentRequest) (*seqpb.CurrentReply, error) {
 	rep, err := c.SeqConn.Current(ctx, req)
 	return rep, plain(err)
 }
 
-func (c kitexConn) Gaps(ctx context.Context, req *seqpb.GapsRequest) (*seqpb.GapsReply, error) {
+func (c rpcConn) Gaps(ctx context.Context, req *seqpb.GapsRequest) (*seqpb.GapsReply, error) {
 	rep, err := c.SeqConn.Gaps(ctx, req)
 	return rep, plain(err)
 }
 
-func (c kitexConn) WatchRoutes(ctx context.Context, req *seqpb.RoutesRequest) (RouteStream, error) {
+func (c rpcConn) WatchRoutes(ctx context.Context, req *seqpb.RoutesRequest) (RouteStream, error) {
 	s, err := c.SeqConn.WatchRoutes(ctx, req)
 	if err != nil {
 		return nil, err
@@ -45,7 +46,7 @@ func (c kitexConn) WatchRoutes(ctx context.Context, req *seqpb.RoutesRequest) (R
 	return s, nil
 }
 
-func (c kitexConn) WatchKeys(ctx context.Context, req *seqpb.WatchKeysRequest) (KeyStream, error) {
+func (c rpcConn) WatchKeys(ctx context.Context, req *seqpb.WatchKeysRequest) (KeyStream, error) {
 	s, err := c.SeqConn.WatchKeys(ctx, req)
 	if err != nil {
 		return nil, plain(err)
