@@ -174,8 +174,9 @@ func (a *Arena) Reset(id Identity, sections uint32, spaces []ids.Space) error {
 	encoded := b.encode()
 	bytes := headerBytesFor(encoded)
 	front := frontBytesFor(bytes, sections)
-	if front > a.opts.MaxBytes {
-		return &FullError{Path: a.region.Name(), Need: front, Limit: a.opts.MaxBytes}
+	// An arena that would never hold a key is refused now, not at its first call.
+	if least := front + extentBytes; least > a.opts.MaxBytes {
+		return &FullError{Path: a.region.Name(), Need: least, Limit: a.opts.MaxBytes}
 	}
 	if err := a.region.Clear(); err != nil {
 		return err

@@ -9,6 +9,9 @@ import (
 	"github.com/seqsvr/seqsvr/allocsvr"
 )
 
+// arenaMinMB is the smallest arena that holds keys.
+const arenaMinMB = 2
+
 // AllocSvr is the configuration of an allocsvr.
 type AllocSvr struct {
 	Cluster, Node               string
@@ -99,8 +102,8 @@ func (c *AllocSvr) Check(k *Keys) error {
 		}
 		seen[s] = true
 	}
-	if c.ArenaMaxMB < 1 {
-		add(k.Problem("arena-max-mb", "%d: must be at least 1", c.ArenaMaxMB))
+	if c.ArenaMaxMB < arenaMinMB {
+		add(k.Problem("arena-max-mb", "%d: must be at least %d: an arena grows by 1 MB, beside its table of sections", c.ArenaMaxMB, arenaMinMB))
 	}
 	if c.ArenaHighWater < 0 || c.ArenaHighWater > 99 {
 		add(k.Problem("arena-high-water", "%d is outside [0, 99]", c.ArenaHighWater))
