@@ -3,6 +3,7 @@ package chaos
 import (
 	"context"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,22 +14,30 @@ import (
 )
 
 // Of far more keys than an arena holds each is called once, while one is called all
-// the time. In the long form 10 million keys come to an arena for 2 million.
+// the time: half of them are uids, half names. In the long form 10 million come to an
+// arena for 2 million.
 func TestFarMoreKeysAreCalledThanTheArenaHolds(t *testing.T) {
-	keys, held, arenaMB := 120_000, uint64(256*256), "2"
+	// A megabyte is 256 pages, each of 256 uids, or of 128 names of one section.
+	keys, sections, mb := 100_000, uint32(64), 1
 	if long() == 1 {
-		keys, held, arenaMB = 10_000_000, 31*256*256, "32" // 2.03 million
+		keys, sections, mb = 10_000_000, 1024, 45
 	}
-	f := startBeside(t, cluster.ProcessOptions{Stores: 3, Allocs: 1, Settings: func(node string) map[string]string {
+	f := startBeside(t, cluster.ProcessOptions{Stores: 3, Allocs: 1, Sections: sections, Settings: func(node string) map[string]string {
 		if node[0] != 'a' {
 			return nil
 		}
-		return map[string]string{"arena_max_mb": arenaMB}
+		return map[string]string{"arena_max_mb": strconv.Itoa(mb + 1)}
 	}})
 	warm := f.keepWarm(t)
 	most := f.mostKeys(t)
 
 	const callers, batch = 4, 5000
+	key := func(i int) client.Key {
+		if i/batch%2 == 0 {
+			return client.UID(uint64(i))
+		}
+		return client.Name("conv", "cold_"+strconv.Itoa(i))
+	}
 	each := func(what string, call func(from int)) {
 		began := time.Now()
 		var longest atomic.Int64
@@ -53,7 +62,7 @@ func TestFarMoreKeysAreCalledThanTheArenaHolds(t *testing.T) {
 	each("touching", func(from int) {
 		reqs := make([]client.Request, batch)
 		for i := range reqs {
-			reqs[i] = client.Request{Key: client.UID(uint64(from + i)), N: 1}
+			reqs[i] = client.Request{Key: key(from + i), N: 1}
 		}
 		res, err := f.client.AllocMany(t.Context(), reqs)
 		if err != nil {
@@ -70,7 +79,7 @@ func TestFarMoreKeysAreCalledThanTheArenaHolds(t *testing.T) {
 	each("reading", func(from int) {
 		ks := make([]client.Key, batch)
 		for i := range ks {
-			ks[i] = client.UID(uint64(from + i))
+			ks[i] = key(from + i)
 		}
 		got, err := f.client.CurrentMany(t.Context(), ks)
 		if err != nil {
@@ -88,7 +97,7 @@ func TestFarMoreKeysAreCalledThanTheArenaHolds(t *testing.T) {
 	for part := range 10 {
 		reqs := make([]client.Request, batch)
 		for i := range reqs {
-			reqs[i] = client.Request{Key: client.UID(uint64((i*10 + part) * (keys / (10 * batch)))), N: 1}
+			reqs[i] = client.Request{Key: key(part*keys/10 + batch/2 + i), N: 1}
 		}
 		res, err := f.client.AllocMany(t.Context(), reqs)
 		must(t, err)
@@ -98,8 +107,8 @@ func TestFarMoreKeysAreCalledThanTheArenaHolds(t *testing.T) {
 			}
 		}
 	}
-	if n := most(); n == 0 || n > held {
-		t.Errorf("up to %d keys were held at a time, the arena is for %d", n, held)
+	if n, limit := most(), uint64(mb*256*256); n == 0 || n > limit {
+		t.Errorf("up to %d keys were held at a time, the arena is for %d", n, limit)
 	} else {
 		t.Logf("up to %d keys were held at a time", n)
 	}
