@@ -106,7 +106,9 @@ type callOptions struct {
 
 // WithRequestID makes a call repeatable: within the server's window (20 minutes
 // by default) the same id for the same key gets the same numbers, with Replayed
-// set. The client then also repeats the call itself when its outcome is unknown.
+// set. With another count it is refused. An id belongs to its key: for another key
+// it is another request, so that one id may serve for all keys of an AllocMany. The
+// client then also repeats the call itself when its outcome is unknown.
 // Use the UUID of what the number is for; it must not be zero.
 func WithRequestID(id [16]byte) CallOption {
 	return func(o *callOptions) { o.requestID, o.hasRequestID = id, true }

@@ -38,7 +38,8 @@ func allocCommand(a *app) *cobra.Command {
 		Long: `Allocate the next number, or COUNT consecutive ones, of each key.
 
 With --request-id the call can be repeated: the same id for the same key gets
-the same numbers. Use the UUID of the message that the number is for.`,
+the same numbers; with another COUNT it is refused, and for another key it is
+another request. Use the UUID of the message that the number is for.`,
 		Example: `  seqctl alloc 42
   seqctl alloc 42 -n 100
   seqctl alloc 1 2 3 --output json
