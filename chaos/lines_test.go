@@ -25,9 +25,12 @@ type line struct {
 	wg    sync.WaitGroup
 }
 
-// answerBytes is the least that is taken for an answer: a thousand numbers are more,
-// and what else a connection carries that has its routes is less.
-const answerBytes = 900
+// What is taken for a fan-out and its answer: a thousand keys with their request
+// ids are more than requestBytes, and their numbers more than answerBytes.
+const (
+	requestBytes = 8 << 10
+	answerBytes  = 900
+)
 
 // lines are those of nodes that are yet to be started.
 func lines(t *testing.T, nodes ...string) map[string]*line {
@@ -89,10 +92,16 @@ func (w *line) carry(client net.Conn) {
 	}
 	w.keep(node)
 	defer w.drop(node)
+	var asked atomic.Int64 // bytes since an answer is to be lost
 	w.wg.Go(func() {
 		defer w.drop(node)
 		for buf := make([]byte, 64<<10); ; {
 			n, err := client.Read(buf)
+			if w.losing.Load() {
+				asked.Add(int64(n))
+			} else {
+				asked.Store(0)
+			}
 			if _, werr := node.Write(buf[:n]); err != nil || werr != nil {
 				return
 			}
@@ -103,7 +112,7 @@ func (w *line) carry(client net.Conn) {
 		if err != nil {
 			return
 		}
-		if n >= answerBytes && w.losing.CompareAndSwap(true, false) {
+		if n >= answerBytes && asked.Load() >= requestBytes && w.losing.CompareAndSwap(true, false) {
 			w.lost.Add(1)
 			return
 		}
