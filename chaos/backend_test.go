@@ -85,7 +85,7 @@ func (b *backend) uidsOf(t *testing.T, owner string, n int) []uint64 {
 // conn is a connection of a plain gRPC client.
 func (b *backend) conn(t *testing.T, addr string) *rpc.SeqConn {
 	t.Helper()
-	conn, err := rpc.DialSeq(addr)
+	conn, err := rpc.DialSeqGRPC(addr)
 	must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn

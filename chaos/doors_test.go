@@ -142,7 +142,7 @@ func callUnknown(t *testing.T, addr string) string {
 
 // askWrongly sends well-formed messages that ask for what cannot be given.
 func askWrongly(t *testing.T, f *fleet) {
-	conn, err := rpc.DialSeq(f.p.Allocs[0].RPCAddr)
+	conn, err := rpc.DialSeqGRPC(f.p.Allocs[0].RPCAddr)
 	must(t, err)
 	defer func() { _ = conn.Close() }()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)

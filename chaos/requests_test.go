@@ -46,7 +46,7 @@ func (f *fleet) idDoors(t *testing.T) []idDoor {
 	}
 	conns := map[string]*rpc.SeqConn{}
 	for _, addr := range f.p.Addrs() {
-		conn, err := rpc.DialSeq(addr)
+		conn, err := rpc.DialSeqGRPC(addr)
 		must(t, err)
 		t.Cleanup(func() { _ = conn.Close() })
 		conns[addr] = conn
@@ -210,7 +210,7 @@ func nameNothing(t *testing.T, f *fleet) {
 	seqctl := program(t, "seqctl")
 	redis := goredis.NewClient(&goredis.Options{Addr: f.p.Allocs[0].RedisAddr, DB: 1, MaxRetries: -1, Protocol: 2})
 	defer func() { _ = redis.Close() }()
-	conn, err := rpc.DialSeq(f.p.Allocs[0].RPCAddr)
+	conn, err := rpc.DialSeqGRPC(f.p.Allocs[0].RPCAddr)
 	must(t, err)
 	defer func() { _ = conn.Close() }()
 	longest := strings.Repeat("ä", 64)
