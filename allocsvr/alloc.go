@@ -40,34 +40,33 @@ type answer struct {
 // allocate answers every ask. A key that is asked for twice gets its numbers in
 // the order of the asks. wait bounds the time spent waiting.
 func (s *Server) allocate(ctx context.Context, w *world, asks []ask, out []answer, wait time.Duration) {
-	if cold := s.pass(w, asks, out); len(cold) > 0 {
+	if cold := s.pass(w, asks, out, nil); len(cold) > 0 {
 		s.allocateCold(ctx, w, asks, out, cold, wait)
 	}
 }
 
 // pass is the hot path: no lock, no wait, no allocation per key. It answers what
-// it can and lists the rest.
+// it can and adds the rest to cold, which is empty.
 //
 // The guard is what a close waits for: it holds that whoever saw the section open
 // has also finished taking. The lease is looked at inside it, after the request
 // is in hand, so a process that was paused before this line serves nothing.
-func (s *Server) pass(w *world, asks []ask, out []answer) (cold []int) {
+func (s *Server) pass(w *world, asks []ask, out []answer, cold []int) []int {
 	for i := range asks[:min(hintAhead, len(asks))] {
 		s.arena.Hint(asks[i].key)
 	}
 	in := s.arena.Guard().Enter()
 	defer in.Exit()
 	alive, ours := s.session.Alive(), w.ranges.Load()
-	var behind keySet // keys of asks in cold: a later ask of one waits its turn
+	var behind behind // a later ask of a key in cold waits its turn
 	for i := range asks {
 		if i+hintAhead < len(asks) {
 			s.arena.Hint(asks[i+hintAhead].key)
 		}
 		a := &asks[i]
 		sec := w.section(a.key)
-		if len(cold) > 0 && behind.has(a.key) || !sec.open.Load() || !ours.has(a.key) {
+		if behind.has(a.key, asks, cold) || !sec.open.Load() || !ours.has(a.key) {
 			cold = append(cold, i)
-			behind.add(a.key, len(asks))
 			continue
 		}
 		if !alive {
@@ -76,7 +75,6 @@ func (s *Server) pass(w *world, asks []ask, out []answer) (cold []int) {
 		}
 		if !s.take(w, sec, a, &out[i], in) {
 			cold = append(cold, i)
-			behind.add(a.key, len(asks))
 		}
 	}
 	return cold
@@ -109,18 +107,32 @@ func (s *Server) take(w *world, sec *section, a *ask, out *answer, in arena.Toke
 	return true
 }
 
-// keySet is a set of keys that costs nothing while it is empty, and that a
-// request of one key never fills.
-type keySet map[ids.Key]struct{}
-
-func (s *keySet) add(k ids.Key, of int) {
-	if of == 1 {
-		return
-	}
-	if *s == nil {
-		*s = make(keySet)
-	}
-	(*s)[k] = struct{}{}
+// behind finds the keys of a list of asks that only grows. It costs nothing while
+// the list is empty, and allocates only for a long one.
+type behind struct {
+	keys map[ids.Key]struct{}
+	// seen asks of the list are in keys.
+	seen int
 }
 
-func (s keySet) has(k ids.Key) bool { _, ok := s[k]; return ok }
+// behindScanned asks are looked through one by one.
+const behindScanned = 64
+
+func (b *behind) has(k ids.Key, asks []ask, list []int) bool {
+	if len(list) <= behindScanned {
+		for _, i := range list {
+			if asks[i].key == k {
+				return true
+			}
+		}
+		return false
+	}
+	if b.keys == nil {
+		b.keys = make(map[ids.Key]struct{}, 2*len(list))
+	}
+	for ; b.seen < len(list); b.seen++ {
+		b.keys[asks[list[b.seen]].key] = struct{}{}
+	}
+	_, ok := b.keys[k]
+	return ok
+}

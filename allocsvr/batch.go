@@ -6,6 +6,7 @@ import "sync"
 type batch struct {
 	asks []ask
 	out  []answer
+	cold []int
 }
 
 var batches sync.Pool // of *batch
@@ -14,7 +15,7 @@ var batches sync.Pool // of *batch
 func newBatch(n int) *batch {
 	b, _ := batches.Get().(*batch)
 	if b == nil || cap(b.asks) < n {
-		return &batch{make([]ask, n), make([]answer, n)}
+		return &batch{asks: make([]ask, n), out: make([]answer, n)}
 	}
 	b.asks, b.out = b.asks[:n], b.out[:n]
 	return b
@@ -25,4 +26,25 @@ func (b *batch) recycle() {
 	clear(b.asks)
 	clear(b.out)
 	batches.Put(b)
+}
+
+// readings are the keys of one request to read, for reuse.
+type readings struct{ keys []reading }
+
+var readingsPool sync.Pool // of *readings
+
+// newReadings has n keys, all zero.
+func newReadings(n int) *readings {
+	r, _ := readingsPool.Get().(*readings)
+	if r == nil || cap(r.keys) < n {
+		return &readings{make([]reading, n)}
+	}
+	r.keys = r.keys[:n]
+	return r
+}
+
+// recycle gives the readings back. Nobody may look at them any more.
+func (r *readings) recycle() {
+	clear(r.keys)
+	readingsPool.Put(r)
 }

@@ -54,13 +54,13 @@ func (s *Server) passCold(w *world, asks []ask, out []answer, todo []int) (rest 
 	in := s.arena.Guard().Enter()
 	defer in.Exit()
 	alive, ours := s.session.Alive(), w.ranges.Load()
-	var behind keySet
+	var behind behind
 	rest = todo[:0]
 	for _, i := range todo {
 		a := &asks[i]
 		sec := w.section(a.key)
 		switch {
-		case len(rest) > 0 && behind.has(a.key) || !sec.open.Load() || !ours.has(a.key):
+		case behind.has(a.key, asks, rest) || !sec.open.Load() || !ours.has(a.key):
 		case !alive:
 			out[i].fail = errLeaseExpired
 			continue
@@ -68,7 +68,6 @@ func (s *Server) passCold(w *world, asks []ask, out []answer, todo []int) (rest 
 			continue
 		}
 		rest = append(rest, i)
-		behind.add(a.key, len(asks))
 	}
 	return rest
 }

@@ -83,18 +83,43 @@ type Ask struct {
 // for twice gets its numbers in the order of the asks. Those that have to wait
 // do so together, at most for wait. Warm keys cost no allocation.
 func (s *Server) AllocEach(ctx context.Context, asks []Ask, wait time.Duration) {
-	w, err := s.present()
-	if err == nil && len(asks) > s.cfg.MaxBatchKeys {
-		err = invalid("%d keys in one request, at most %d are taken: split it", len(asks), s.cfg.MaxBatchKeys)
+	w, b := s.takeIn(asks)
+	if b == nil {
+		return
 	}
+	defer b.recycle()
+	s.allocate(ctx, w, b.asks, b.out, min(wait, s.cfg.MaxWait))
+	b.handOut(asks)
+}
+
+// AllocReady is AllocEach for callers that must not wait: it answers the asks that
+// can be answered now, and gives the others ErrWouldWait. It reports how many those
+// are. Nothing was allocated for them; AllocEach goes on with them, in their order.
+func (s *Server) AllocReady(asks []Ask) (waiting int) {
+	w, b := s.takeIn(asks)
+	if b == nil {
+		return 0
+	}
+	defer b.recycle()
+	b.cold = s.pass(w, b.asks, b.out, b.cold[:0])
+	for _, i := range b.cold {
+		b.out[i].fail = errWouldWait
+	}
+	b.handOut(asks)
+	return len(b.cold)
+}
+
+// takeIn makes the batch of those asks that are not wrong in themselves. No batch:
+// every ask has its error.
+func (s *Server) takeIn(asks []Ask) (*world, *batch) {
+	w, err := s.presentFor(len(asks))
 	if err != nil {
 		for i := range asks {
 			asks[i].Result, asks[i].Err = Result{}, err
 		}
-		return
+		return nil, nil
 	}
 	b := newBatch(len(asks))
-	defer b.recycle()
 	n := 0
 	for i := range asks {
 		a := &asks[i]
@@ -105,12 +130,17 @@ func (s *Server) AllocEach(ctx context.Context, asks []Ask, wait time.Duration) 
 		case !w.knows(a.Key):
 			a.Err = invalid("there is no space %d", a.Key.Space)
 		default:
-			b.asks[n] = ask{key: a.Key, n: a.N}
+			b.asks[n].key, b.asks[n].n = a.Key, a.N
 			n++
 		}
 	}
-	s.allocate(ctx, w, b.asks[:n], b.out[:n], min(wait, s.cfg.MaxWait))
-	n = 0
+	b.asks, b.out = b.asks[:n], b.out[:n]
+	return w, b
+}
+
+// handOut gives the asks that takeIn took their answers.
+func (b *batch) handOut(asks []Ask) {
+	n := 0
 	for i := range asks {
 		a := &asks[i]
 		if a.Err != nil {
@@ -125,6 +155,15 @@ func (s *Server) AllocEach(ctx context.Context, asks []Ask, wait time.Duration) 
 	}
 }
 
+// presentFor is present, for that many keys at once.
+func (s *Server) presentFor(keys int) (*world, error) {
+	w, err := s.present()
+	if err == nil && keys > s.cfg.MaxBatchKeys {
+		err = invalid("%d keys in one request, at most %d are taken: split it", keys, s.cfg.MaxBatchKeys)
+	}
+	return w, err
+}
+
 // Read is one key of CurrentEach: Key asks, Value and Err answer.
 type Read struct {
 	Key   ids.Key
@@ -132,12 +171,35 @@ type Read struct {
 	Err   error
 }
 
-// CurrentEach reads the last number issued of each key; see AllocEach.
+// CurrentEach reads the last number issued of each key; see AllocEach. Its error
+// for a key that is wrong is that of all.
 func (s *Server) CurrentEach(ctx context.Context, reads []Read, wait time.Duration) {
-	w, err := s.present()
-	if err == nil && len(reads) > s.cfg.MaxBatchKeys {
-		err = invalid("%d keys in one request, at most %d are taken: split it", len(reads), s.cfg.MaxBatchKeys)
+	w, r := s.takeInReads(reads)
+	if r == nil {
+		return
 	}
+	defer r.recycle()
+	s.current(ctx, w, r.keys, min(wait, s.cfg.MaxWait))
+	r.handOut(reads)
+}
+
+// CurrentReady is to CurrentEach what AllocReady is to AllocEach.
+func (s *Server) CurrentReady(reads []Read) (waiting int) {
+	w, r := s.takeInReads(reads)
+	if r == nil {
+		return 0
+	}
+	defer r.recycle()
+	rest := s.readHeld(w, r.keys, nil, false)
+	for _, i := range rest {
+		r.keys[i].fail = errWouldWait
+	}
+	r.handOut(reads)
+	return len(rest)
+}
+
+func (s *Server) takeInReads(reads []Read) (*world, *readings) {
+	w, err := s.presentFor(len(reads))
 	for i := range reads {
 		if err == nil && !w.knows(reads[i].Key) {
 			err = invalid("there is no space %d", reads[i].Key.Space)
@@ -147,17 +209,21 @@ func (s *Server) CurrentEach(ctx context.Context, reads []Read, wait time.Durati
 		for i := range reads {
 			reads[i].Value, reads[i].Err = 0, err
 		}
-		return
+		return nil, nil
 	}
-	rs := make([]reading, len(reads))
+	r := newReadings(len(reads))
 	for i := range reads {
-		rs[i].key = reads[i].Key
+		r.keys[i].key = reads[i].Key
 	}
-	s.current(ctx, w, rs, min(wait, s.cfg.MaxWait))
+	return w, r
+}
+
+func (r *readings) handOut(reads []Read) {
 	for i := range reads {
-		reads[i].Value, reads[i].Err = rs[i].value, nil
-		if rs[i].fail != nil {
-			reads[i].Value, reads[i].Err = 0, rs[i].fail
+		if k := &r.keys[i]; k.fail != nil {
+			reads[i].Value, reads[i].Err = 0, k.fail
+		} else {
+			reads[i].Value, reads[i].Err = k.value, nil
 		}
 	}
 }

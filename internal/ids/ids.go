@@ -156,21 +156,28 @@ func (s Space) UID(uid uint64) (Key, error) {
 }
 
 // NameKey makes a key of a name space, refusing empty, over-long and non-UTF-8 names.
-func (s Space) NameKey(name string) (Key, error) {
+func (s Space) NameKey(name string) (Key, error) { return nameKey(s, name) }
+
+// NameKeyOf is NameKey for a name in a buffer, which it does not keep.
+func (s Space) NameKeyOf(name []byte) (Key, error) { return nameKey(s, name) }
+
+func nameKey[T string | []byte](s Space, name T) (Key, error) {
 	switch {
 	case s.Kind != KindName:
 		return Key{}, fmt.Errorf("%w: space %q has uids, not names", ErrBadKey, s.Name)
-	case name == "":
+	case len(name) == 0:
 		return Key{}, fmt.Errorf("%w: empty name", ErrBadKey)
 	case len(name) > NameBytesMax:
 		return Key{}, fmt.Errorf("%w: name of %d bytes, at most %d are allowed", ErrBadKey, len(name), NameBytesMax)
-	case !utf8.ValidString(name):
-		return Key{}, fmt.Errorf("%w: name is not valid UTF-8", ErrBadKey)
 	}
 	var buf [256]byte
 	b := append(buf[:0], s.Name...)
 	b = append(b, 0)
+	from := len(b)
 	b = append(b, name...)
+	if !utf8.Valid(b[from:]) {
+		return Key{}, fmt.Errorf("%w: name is not valid UTF-8", ErrBadKey)
+	}
 	sum := sha256.Sum256(b)
 	return Key{
 		Space: s.ID,
