@@ -84,7 +84,7 @@ func (s *Server) AllocInline(req *seqpb.AllocRequest, rep *seqpb.AllocReply, wai
 	asks, out := b.asks, b.out
 	if len(req.RequestIds) > 0 {
 		rep.WindowSinceMs = s.allocateIdentified(waits(), w, asks, out, wait)
-	} else if cold := s.pass(w, asks, out); len(cold) > 0 {
+	} else if cold := s.pass(w, asks, out, nil); len(cold) > 0 {
 		s.allocateCold(waits(), w, asks, out, cold, wait)
 	}
 	rep.First = zeros(rep.First, len(out))

@@ -16,7 +16,7 @@ import (
 )
 
 type command struct {
-	run func(c *conn, args [][]byte)
+	run func(c *conn, args [][]byte) verdict
 	// least and most arguments after the name; most < 0: any number.
 	least, most int
 	// open ones need no password.
@@ -29,24 +29,32 @@ var commands map[string]command
 
 func init() {
 	commands = map[string]command{
-		"INCR":    {func(c *conn, a [][]byte) { c.alloc(a[0], 1) }, 1, 1, false, true},
+		"INCR":    {func(c *conn, a [][]byte) verdict { return c.alloc(a[0], 1) }, 1, 1, false, true},
 		"INCRBY":  {(*conn).incrBy, 2, 2, false, true},
-		"GET":     {(*conn).get, 1, 1, false, false},
-		"MGET":    {(*conn).mget, 1, -1, false, false},
-		"PING":    {(*conn).ping, 0, 1, false, false},
-		"ECHO":    {func(c *conn, a [][]byte) { c.w.WriteBulk(a[0]) }, 1, 1, false, false},
-		"INFO":    {(*conn).info, 0, -1, false, false},
-		"COMMAND": {(*conn).command, 0, -1, false, false},
-		"SELECT":  {(*conn).selectSpace, 1, 1, false, false},
-		"CLIENT":  {(*conn).client, 1, -1, false, false},
-		"HELLO":   {(*conn).hello, 0, -1, true, false},
-		"AUTH":    {(*conn).auth, 1, 2, true, false},
+		"GET":     {func(c *conn, a [][]byte) verdict { return c.current(a, false) }, 1, 1, false, false},
+		"MGET":    {func(c *conn, a [][]byte) verdict { return c.current(a, true) }, 1, -1, false, false},
+		"PING":    {now((*conn).ping), 0, 1, false, false},
+		"ECHO":    {now(func(c *conn, a [][]byte) { c.t.w.bulk(a[0]) }), 1, 1, false, false},
+		"INFO":    {now((*conn).info), 0, -1, false, false},
+		"COMMAND": {now((*conn).command), 0, -1, false, false},
+		"SELECT":  {now((*conn).selectSpace), 1, 1, false, false},
+		"CLIENT":  {now((*conn).client), 1, -1, false, false},
+		"HELLO":   {now((*conn).hello), 0, -1, true, false},
+		"AUTH":    {now((*conn).auth), 1, 2, true, false},
 		"QUIT":    {nil, 0, -1, true, false},
 	}
 }
 
-// do carries a command out; false ends the connection.
-func (c *conn) do(args [][]byte) bool {
+// now is a command that never waits.
+func now(run func(c *conn, args [][]byte)) func(*conn, [][]byte) verdict {
+	return func(c *conn, args [][]byte) verdict {
+		run(c, args)
+		return done
+	}
+}
+
+// do carries a command out, or as much as can be done now.
+func (c *conn) do(args [][]byte) verdict {
 	var upper [16]byte
 	name := args[0]
 	if len(name) <= len(upper) {
@@ -60,29 +68,32 @@ func (c *conn) do(args [][]byte) bool {
 	}
 	cmd, ok := commands[string(name)]
 	args, given := args[1:], args[0]
-	if !cmd.joins {
-		c.settle()
+	if !cmd.joins && !c.settle() {
+		return redo
 	}
 	switch {
 	case !ok:
-		c.w.WriteError(fmt.Sprintf("ERR unknown command '%s'", printable(given)))
+		c.t.w.error(fmt.Sprintf("ERR unknown command '%s'", printable(given)))
 	case len(args) < cmd.least || cmd.most >= 0 && len(args) > cmd.most:
-		c.refuse(fmt.Sprintf("ERR wrong number of arguments for '%s' command", strings.ToLower(string(name))))
+		return c.refuse(fmt.Sprintf("ERR wrong number of arguments for '%s' command", strings.ToLower(string(name))))
 	case cmd.run == nil:
-		c.w.WriteString("OK")
-		return false
+		c.t.w.simple("OK")
+		return quit
 	case !c.authed && !cmd.open:
-		c.refuse("NOAUTH Authentication required.")
+		return c.refuse("NOAUTH Authentication required.")
 	default:
-		cmd.run(c, args)
+		return cmd.run(c, args)
 	}
-	return true
+	return done
 }
 
 // refuse answers a command that may have allocations before it.
-func (c *conn) refuse(reason string) {
-	c.settle()
-	c.w.WriteError(reason)
+func (c *conn) refuse(reason string) verdict {
+	if !c.settle() {
+		return redo
+	}
+	c.t.w.error(reason)
+	return done
 }
 
 // printable keeps a client's bytes from breaking a reply or a terminal.
@@ -95,10 +106,10 @@ func printable(b []byte) string {
 
 func (c *conn) ping(a [][]byte) {
 	if len(a) == 1 {
-		c.w.WriteBulk(a[0])
+		c.t.w.bulk(a[0])
 		return
 	}
-	c.w.WriteString("PONG")
+	c.t.w.simple("PONG")
 }
 
 // key finds the key that a text stands for.
@@ -109,7 +120,7 @@ func (c *conn) key(text []byte) (ids.Key, error) {
 	}
 	space := spaces[c.space]
 	if space.Kind == ids.KindName {
-		return space.NameKey(string(text))
+		return space.NameKeyOf(text)
 	}
 	if uid, err := length(text); err == nil {
 		return space.UID(uint64(uid))
@@ -128,90 +139,74 @@ func elsewhere(err error) bool {
 	return false
 }
 
-func (c *conn) alloc(text []byte, n uint32) {
+func (c *conn) alloc(text []byte, n uint32) verdict {
 	key, err := c.key(text)
 	if err != nil {
-		c.settle()
+		if !c.settle() {
+			return redo
+		}
 		c.fail(err)
-		return
+		return done
 	}
-	c.run.add(key, n, text)
-	if len(c.run.asks) == runMax {
-		c.settle()
+	c.t.run.add(key, n, text)
+	if len(c.t.run.asks) == runMax {
+		return c.settled()
 	}
+	return done
 }
 
-func (c *conn) incrBy(a [][]byte) {
+func (c *conn) incrBy(a [][]byte) verdict {
 	n, err := strconv.ParseInt(string(a[1]), 10, 64)
 	switch {
 	case err != nil:
-		c.refuse("ERR value is not an integer or out of range")
+		return c.refuse("ERR value is not an integer or out of range")
 	case n < 1:
-		c.refuse("ERR increment must be 1 or more: numbers are never taken back")
+		return c.refuse("ERR increment must be 1 or more: numbers are never taken back")
 	case n > math.MaxUint32:
-		c.refuse("ERR increment is too large: ask for fewer numbers at once")
-	default:
-		c.alloc(a[0], uint32(n))
+		return c.refuse("ERR increment is too large: ask for fewer numbers at once")
 	}
+	return c.alloc(a[0], uint32(n))
 }
 
-// current reads keys, wherever they are; the first error counts for all.
-func (c *conn) current(texts [][]byte) ([]int64, error) {
-	reads := make([]allocsvr.Read, len(texts))
-	for i, text := range texts {
+// current reads keys. One of them that cannot be read counts for all: a reply
+// cannot hold both.
+func (c *conn) current(texts [][]byte, array bool) verdict {
+	l := &c.t.look
+	l.reads, l.array = l.reads[:0], array
+	for _, text := range texts {
 		key, err := c.key(text)
 		if err != nil {
-			return nil, err
+			c.fail(err)
+			return done
 		}
-		reads[i].Key = key
+		l.reads = append(l.reads, allocsvr.Read{Key: key})
 	}
-	c.s.cfg.Local.CurrentEach(c.s.ctx, reads, c.s.cfg.CallTimeout)
-	values := make([]int64, len(reads))
-	var away []int
-	var calls []Call
-	for i, r := range reads {
-		switch {
-		case r.Err == nil:
-			values[i] = int64(r.Value)
-		case elsewhere(r.Err):
-			away = append(away, i)
-			calls = append(calls, Call{Key: string(texts[i]), N: 1})
-		default:
-			return nil, r.Err
+	if c.s.cfg.Local.CurrentReady(l.reads); !l.settled() {
+		for _, text := range texts {
+			l.texts = append(l.texts, string(text))
 		}
+		c.t.waits = waitsForLook
+		return waiting
 	}
-	if len(calls) > 0 {
-		c.forward(c.s.cfg.Forward.Current, calls)
-	}
-	for j, call := range calls {
-		if call.Err != nil {
-			return nil, call.Err
-		}
-		values[away[j]] = call.Value
-	}
-	return values, nil
+	c.answerLook()
+	return done
 }
 
-func (c *conn) get(a [][]byte) {
-	v, err := c.current(a)
-	if err != nil {
-		c.fail(err)
-		return
+func (c *conn) answerLook() {
+	l := &c.t.look
+	for i := range l.reads {
+		if err := l.reads[i].Err; err != nil {
+			c.fail(err)
+			return
+		}
 	}
-	c.value(v[0])
-}
-
-// mget answers all or an error: a reply cannot hold both.
-func (c *conn) mget(a [][]byte) {
-	values, err := c.current(a)
-	if err != nil {
-		c.fail(err)
-		return
+	if l.array {
+		c.t.w.array(len(l.reads))
 	}
-	c.w.WriteArray(len(values))
-	for _, v := range values {
-		c.value(v)
+	for i := range l.reads {
+		c.value(int64(l.reads[i].Value))
 	}
+	l.texts = nil
 }
 
 // value writes a counter as GET does: a string, or null where there is none yet.
@@ -220,15 +215,16 @@ func (c *conn) value(v int64) {
 		c.null()
 		return
 	}
-	c.w.WriteBulkString(strconv.FormatInt(v, 10))
+	var text [20]byte
+	c.t.w.bulk(strconv.AppendInt(text[:0], v, 10))
 }
 
 func (c *conn) null() {
 	if c.resp == 3 {
-		c.w.WriteRaw([]byte("_\r\n"))
+		c.t.w.raw("_\r\n")
 		return
 	}
-	c.w.WriteNull()
+	c.t.w.null()
 }
 
 // fail writes an error. TRYAGAIN is what Redis clients repeat by themselves,
@@ -243,7 +239,7 @@ func (c *conn) fail(err error) {
 	if errors.Is(err, context.Canceled) {
 		err = errors.New("this node is stopping")
 	}
-	c.w.WriteError(prefix + strings.NewReplacer("\r", " ", "\n", " ").Replace(err.Error()))
+	c.t.w.error(prefix + strings.NewReplacer("\r", " ", "\n", " ").Replace(err.Error()))
 }
 
 func (c *conn) selectSpace(a [][]byte) {
@@ -253,23 +249,23 @@ func (c *conn) selectSpace(a [][]byte) {
 		for i, s := range spaces {
 			names = append(names, fmt.Sprintf("%d is %s", i, s.Name))
 		}
-		c.w.WriteError("ERR DB index is out of range: " + strings.Join(names, ", "))
+		c.t.w.error("ERR DB index is out of range: " + strings.Join(names, ", "))
 		return
 	}
 	c.space = n
-	c.w.WriteString("OK")
+	c.t.w.simple("OK")
 }
 
 func (c *conn) auth(a [][]byte) {
 	if c.s.cfg.Password == "" {
-		c.w.WriteError("ERR Client sent AUTH, but no password is set. Did you mean AUTH <username> <password>?")
+		c.t.w.error("ERR Client sent AUTH, but no password is set. Did you mean AUTH <username> <password>?")
 		return
 	}
 	if !c.login(a) {
-		c.w.WriteError("WRONGPASS invalid username-password pair or user is disabled.")
+		c.t.w.error("WRONGPASS invalid username-password pair or user is disabled.")
 		return
 	}
-	c.w.WriteString("OK")
+	c.t.w.simple("OK")
 }
 
 // login takes [password] or [user password]; the only user is "default".
@@ -291,11 +287,11 @@ func (c *conn) hello(a [][]byte) {
 	if len(a) > 0 {
 		v, err := strconv.Atoi(string(a[0]))
 		if err != nil {
-			c.w.WriteError("ERR Protocol version is not an integer or out of range")
+			c.t.w.error("ERR Protocol version is not an integer or out of range")
 			return
 		}
 		if v != 2 && v != 3 {
-			c.w.WriteError("NOPROTO unsupported protocol version")
+			c.t.w.error("NOPROTO unsupported protocol version")
 			return
 		}
 		version = v
@@ -303,7 +299,7 @@ func (c *conn) hello(a [][]byte) {
 			switch option := strings.ToUpper(string(a[0])); {
 			case option == "AUTH" && len(a) >= 3:
 				if c.s.cfg.Password != "" && !c.login(a[1:3]) {
-					c.w.WriteError("WRONGPASS invalid username-password pair or user is disabled.")
+					c.t.w.error("WRONGPASS invalid username-password pair or user is disabled.")
 					return
 				}
 				a = a[3:]
@@ -311,33 +307,33 @@ func (c *conn) hello(a [][]byte) {
 				name = string(a[1])
 				a = a[2:]
 			default:
-				c.w.WriteError(fmt.Sprintf("ERR Syntax error in HELLO option '%s'", printable(a[0])))
+				c.t.w.error(fmt.Sprintf("ERR Syntax error in HELLO option '%s'", printable(a[0])))
 				return
 			}
 		}
 	}
 	if !c.authed {
-		c.w.WriteError("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time")
+		c.t.w.error("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time")
 		return
 	}
 	c.resp, c.name = version, name
 	const pairs = 7
 	if c.resp == 3 {
-		c.w.WriteRaw([]byte("%" + strconv.Itoa(pairs) + "\r\n"))
+		c.t.w.raw("%" + strconv.Itoa(pairs) + "\r\n")
 	} else {
-		c.w.WriteArray(2 * pairs)
+		c.t.w.array(2 * pairs)
 	}
-	text := func(k, v string) { c.w.WriteBulkString(k); c.w.WriteBulkString(v) }
+	text := func(k, v string) { c.t.w.text(k); c.t.w.text(v) }
 	text("server", "seqsvr")
 	text("version", c.s.cfg.Version)
-	c.w.WriteBulkString("proto")
-	c.w.WriteInt(c.resp)
-	c.w.WriteBulkString("id")
-	c.w.WriteInt(1)
+	c.t.w.text("proto")
+	c.t.w.int(int64(c.resp))
+	c.t.w.text("id")
+	c.t.w.int(1)
 	text("mode", "standalone")
 	text("role", "master")
-	c.w.WriteBulkString("modules")
-	c.w.WriteArray(0)
+	c.t.w.text("modules")
+	c.t.w.array(0)
 }
 
 func (c *conn) client(a [][]byte) {
@@ -346,24 +342,24 @@ func (c *conn) client(a [][]byte) {
 		if len(a) == 2 {
 			c.name = string(a[1])
 		}
-		c.w.WriteString("OK")
+		c.t.w.simple("OK")
 	case "SETINFO":
-		c.w.WriteString("OK")
+		c.t.w.simple("OK")
 	case "GETNAME":
-		c.w.WriteBulkString(c.name)
+		c.t.w.text(c.name)
 	default:
-		c.w.WriteError(fmt.Sprintf("ERR unknown subcommand '%s'", printable(a[0])))
+		c.t.w.error(fmt.Sprintf("ERR unknown subcommand '%s'", printable(a[0])))
 	}
 }
 
 func (c *conn) command(a [][]byte) {
 	switch {
 	case len(a) == 1 && strings.EqualFold(string(a[0]), "COUNT"):
-		c.w.WriteInt(len(commands))
+		c.t.w.int(int64(len(commands)))
 	case len(a) > 0 && strings.EqualFold(string(a[0]), "DOCS") && c.resp == 3:
-		c.w.WriteRaw([]byte("%0\r\n"))
+		c.t.w.raw("%0\r\n")
 	default:
-		c.w.WriteArray(0)
+		c.t.w.array(0)
 	}
 }
 
@@ -373,5 +369,5 @@ func (c *conn) info([][]byte) {
 	for i, s := range c.s.cfg.Spaces() {
 		fmt.Fprintf(&b, "db%d:name=%s,kind=%s\r\n", i, s.Name, s.Kind)
 	}
-	c.w.WriteBulkString(b.String())
+	c.t.w.text(b.String())
 }

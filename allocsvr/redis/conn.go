@@ -2,116 +2,120 @@ package redis
 
 import (
 	"errors"
-	"net"
-	"sync/atomic"
 	"time"
 
-	"github.com/tidwall/redcon"
+	"golang.org/x/sys/unix"
 )
 
-// What a connection does. A stop ends one that is idle at once; another ends
-// itself when it would become idle.
-const (
-	busy int32 = iota
-	idle       // it waits for a command
-	ended
-)
-
-// conn is one client.
+// conn is one client. It belongs to its loop; while it waits, its turn and what a
+// command may change belong to the goroutine that waits for it.
 type conn struct {
-	net.Conn
-	s      *Server
-	state  atomic.Int32
-	r      *reader
-	w      *redcon.Writer
+	s *Server
+	l *loop
+	// fd is -1 once it is closed; slot is its place in the loop.
+	fd   int
+	slot int32
+
 	authed bool
 	resp   int // 2 or 3
 	space  int // index among the spaces
 	name   string
-	run    run
+	t      *turn // while commands are carried out
 
-	// inCommand: part of a command has arrived; readBy: it has a deadline.
-	inCommand, readBy bool
-	// writeBy is the deadline of writes. It is moved on only now and then.
-	writeBy time.Time
+	parser parser
+	// rest is what arrived and was not carried out: a part of a command, or all that
+	// came behind one that waits. unsent is replies that the peer did not take yet;
+	// then nothing more is carried out, nor read.
+	rest, unsent []byte
+	// readable: there may be something to read. hungUp: and then the end, so that a
+	// read which brings less than it could is not the last one.
+	readable, hungUp bool
+	// waits: for its goroutine. leaves: it ends when unsent is sent. doomed: it ends
+	// when it need not wait any more.
+	waits, leaves, doomed bool
+	queued                bool // in loop.again
+	// by is until when the peer must send the rest of a command, or take unsent.
+	by time.Time
 }
 
-func newConn(nc net.Conn, s *Server) *conn {
-	c := &conn{Conn: nc, s: s, w: redcon.NewWriter(nc), authed: s.cfg.Password == "", resp: 2}
-	c.r = newReader(c)
-	return c
-}
+// verdict is what became of a command.
+type verdict uint8
 
-// Read is the connection's for the reader. A client may be silent for as long as
-// it likes, but not in the middle of a command.
-func (c *conn) Read(b []byte) (int, error) {
-	if c.inCommand && !c.readBy {
-		c.readBy = true
-		_ = c.SetReadDeadline(time.Now().Add(c.s.cfg.MaxWait))
-	}
-	return c.Conn.Read(b)
-}
+const (
+	// done: and the next one may follow.
+	done verdict = iota
+	// waiting: its replies come when what turn.waits says is over.
+	waiting
+	// redo: what was before it has to wait; it is to be carried out after that.
+	redo
+	// quit: the connection ends when its replies are sent.
+	quit
+	// full: there are so many replies that they are to be sent first.
+	full
+)
 
-func (c *conn) serve() {
-	defer func() {
-		c.Close()
-		c.s.mu.Lock()
-		delete(c.s.conns, c)
-		c.s.mu.Unlock()
-	}()
-	for {
-		if !c.r.buffered() && !c.await() {
-			return
-		}
-		args, err := c.r.command()
-		if err != nil {
-			c.settle()
+// unsentMax is how many bytes of replies are gathered before they are sent. One
+// command's may come on top.
+const unsentMax = 64 << 10
+
+// carryOut carries out the commands of in, of which it used as many bytes. With
+// done, the rest is a part of a command.
+func (c *conn) carryOut(in []byte) (used int, v verdict) {
+	t := c.t
+	for used < len(in) {
+		args, n, err := c.parser.next(in[used:], t.args)
+		t.args = args
+		switch {
+		case err != nil && !c.settle():
+			return used, waiting // it comes again
+		case err != nil:
 			var pe *protocolError
 			if errors.As(err, &pe) {
-				c.w.WriteError("ERR " + pe.Error())
+				t.w.error("ERR " + pe.Error())
 			}
-			_ = c.flush()
-			return
+			return len(in), quit
+		case n == 0:
+			return used, c.settled()
+		case len(args) == 0:
+			used += n
+			continue
 		}
-		if c.readBy {
-			c.readBy = false
-			_ = c.SetReadDeadline(time.Time{})
+		v = c.do(args)
+		if v == redo {
+			return used, waiting
 		}
-		if len(args) > 0 && !c.do(args) {
-			_ = c.flush()
-			return
+		used += n
+		if v != done {
+			return used, v
 		}
-		if len(c.w.Buffer()) > 64<<10 {
-			if err := c.flush(); err != nil {
-				return
+		if len(t.w.b) > unsentMax {
+			if v = c.settled(); v == done {
+				v = full
 			}
+			return used, v
 		}
 	}
+	return used, c.settled()
 }
 
-// await answers what has been asked and waits for more; false when the connection is to end.
-func (c *conn) await() bool {
-	c.settle()
-	if c.flush() != nil {
-		return false
+func (c *conn) settled() verdict {
+	if !c.settle() {
+		return waiting
 	}
-	c.state.Store(idle)
-	if c.s.stopping.Load() {
-		return false
-	}
-	c.inCommand = false
-	_, err := c.r.br.Peek(1)
-	c.inCommand = true
-	return err == nil && c.state.CompareAndSwap(idle, busy)
+	return done
 }
 
-func (c *conn) flush() error {
-	if len(c.w.Buffer()) == 0 {
-		return nil
+// keep remembers what was not carried out.
+func (c *conn) keep(rest []byte) {
+	if len(rest) == 0 && cap(c.rest) > 1<<10 {
+		c.rest = nil
+		return
 	}
-	if now := time.Now(); c.writeBy.Sub(now) < c.s.cfg.MaxWait/2 {
-		c.writeBy = now.Add(c.s.cfg.MaxWait)
-		_ = c.SetWriteDeadline(c.writeBy)
-	}
-	return c.w.Flush()
+	c.rest = append(c.rest[:0], rest...)
+}
+
+func (c *conn) close() {
+	unix.Close(c.fd)
+	c.fd = -1
+	c.s.conns.Add(-1)
 }

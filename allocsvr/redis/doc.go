@@ -6,12 +6,25 @@
 // first (uid), 1 the second (conv). Any node serves any key: what another node
 // owns is forwarded.
 //
-// Allocations that arrive together on a connection are made in one go, so that
-// keys that need the durable tier wait for it together.
+// A few loops, each a goroutine with an epoll of its own, serve all connections
+// (loop.go). A loop reads once from a connection that has something, carries out
+// what came, and writes the replies once. What can be answered without a wait never
+// leaves it, and allocates nothing. If a command has to wait, for the durable tier
+// or for another node, the connection leaves its loop until a goroutine has waited
+// (wait.go); what came behind is carried out after that.
 //
-// Guarantees: no command makes a connection hold more than its limits
-// (reader.go), whatever a peer sends. Commands of a connection are answered in
-// order, and those on one key are carried out in order.
+// Allocations that arrive together on a connection are made in one go, so that
+// keys that need the durable tier wait for it together, and those of other nodes
+// are one call.
+//
+// Guarantees: no command makes a connection hold more than its limits (parser.go),
+// whatever a peer sends, nor more unread replies than unsentMax and one more; from
+// such a peer nothing is read. Commands of a connection are answered in order, and
+// those on one key are carried out in order. No loop ever waits but for all of its
+// connections. Stop answers what is under way.
+//
+// A connection is its loop's, but for its turn and its own settings while it waits:
+// conn.waits says so, and only the loop sets it.
 //
 // It has no request ids and no way to declare a hole: a client that repeats an
 // INCR after a lost connection may leave one. Use the gRPC service for both.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net"
 	"os"
 	"runtime"
@@ -34,13 +33,37 @@ type counters struct {
 	entered chan struct{}
 	block   chan struct{}
 	runs    []int // how many came in one go
+	late    []int // and how many had to wait together
+}
+
+func newCounters() *counters {
+	return &counters{last: map[ids.Key]ids.Seq{}, entered: make(chan struct{}), block: make(chan struct{})}
 }
 
 func (l *counters) owns(k ids.Key) bool { return k.Space != 1 || k.Hi < 1000 }
 
-func (l *counters) AllocEach(ctx context.Context, asks []allocsvr.Ask, wait time.Duration) {
+// AllocReady answers all but what blocks.
+func (l *counters) AllocReady(asks []allocsvr.Ask) (waiting int) {
 	l.mu.Lock()
 	l.runs = append(l.runs, len(asks))
+	l.mu.Unlock()
+	for i := range asks {
+		a := &asks[i]
+		if a.Result, a.Err = (allocsvr.Result{}), allocsvr.ErrWouldWait; l.waits(a.Key) {
+			waiting++
+			continue
+		}
+		a.Result, a.Err = l.one(context.Background(), a.Key, a.N)
+	}
+	return waiting
+}
+
+// waits: the keys of 600 to 699 are never ready.
+func (l *counters) waits(k ids.Key) bool { return k.Space == 1 && k.Hi/100 == 6 }
+
+func (l *counters) AllocEach(ctx context.Context, asks []allocsvr.Ask, wait time.Duration) {
+	l.mu.Lock()
+	l.late = append(l.late, len(asks))
 	l.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
@@ -72,11 +95,23 @@ func (l *counters) one(ctx context.Context, k ids.Key, n uint32) (allocsvr.Resul
 	return allocsvr.Result{First: first, Count: n}, nil
 }
 
+func (l *counters) CurrentReady(reads []allocsvr.Read) (waiting int) {
+	l.CurrentEach(context.Background(), reads, 0)
+	for i := range reads {
+		if l.waits(reads[i].Key) {
+			reads[i].Err = allocsvr.ErrWouldWait
+			waiting++
+		}
+	}
+	return waiting
+}
+
 func (l *counters) CurrentEach(_ context.Context, reads []allocsvr.Read, _ time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := range reads {
 		r := &reads[i]
+		r.Value, r.Err = 0, nil
 		if !l.owns(r.Key) {
 			r.Err = wire.Refusef(seqpb.Code_CODE_NOT_OWNER, "not here")
 			continue
@@ -109,9 +144,15 @@ func start(t *testing.T, cfg Config) (*Server, *counters) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &counters{last: map[ids.Key]ids.Seq{}, entered: make(chan struct{}), block: make(chan struct{})}
-	cfg.Local, cfg.Forward, cfg.Spaces, cfg.Version = l, elsewhereForward{}, ids.DefaultSpaces, "test"
-	s := Serve(ln, cfg)
+	l := newCounters()
+	cfg.Local, cfg.Spaces, cfg.Version = l, ids.DefaultSpaces, "test"
+	if cfg.Forward == nil {
+		cfg.Forward = elsewhereForward{}
+	}
+	s, err := Serve(ln, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
@@ -433,24 +474,45 @@ func TestOneConnectionTooManyIsTold(t *testing.T) {
 	}
 }
 
+// Whatever is sent, and in whatever pieces, the commands are the same.
 func FuzzReader(f *testing.F) {
-	f.Add([]byte("*2\r\n$4\r\nINCR\r\n$1\r\n1\r\n"))
-	f.Add([]byte("PING a\r\n"))
-	f.Add([]byte("*1\r\n$0\r\n\r\n"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		r := newReader(bytes.NewReader(b))
-		for {
-			args, err := r.command()
-			if err != nil {
-				return
+	f.Add([]byte("*2\r\n$4\r\nINCR\r\n$1\r\n1\r\n"), 3)
+	f.Add([]byte("PING a\r\n"), 1)
+	f.Add([]byte("*1\r\n$0\r\n\r\n\r\n*0\r\nget  1\n"), 2)
+	f.Fuzz(func(t *testing.T, b []byte, piece int) {
+		whole, werr := parseAll(t, b, len(b))
+		pieces, perr := parseAll(t, b, max(1, piece))
+		if fmt.Sprint(whole) != fmt.Sprint(pieces) || fmt.Sprint(werr) != fmt.Sprint(perr) {
+			t.Fatalf("whole: %q %v; in pieces of %d: %q %v", whole, werr, piece, pieces, perr)
+		}
+	})
+}
+
+// parseAll has the commands of b, which arrives in pieces.
+func parseAll(t *testing.T, b []byte, piece int) (commands []string, err error) {
+	var p parser
+	var args [][]byte
+	from := 0
+	for to := 0; to < len(b); {
+		to = min(len(b), to+piece)
+		for from < to {
+			var n int
+			if args, n, err = p.next(b[from:to:to], args); err != nil {
+				return commands, err
 			}
+			if n == 0 {
+				break
+			}
+			from += n
 			total := 0
 			for _, a := range args {
 				total += len(a)
 			}
-			if total > maxCommand || total > len(b) || len(args) > maxArgs || total > math.MaxInt32 {
-				t.Fatalf("%d arguments of %d bytes out of %d", len(args), total, len(b))
+			if total > maxCommand || total > n || len(args) > maxArgs {
+				t.Fatalf("%d arguments of %d bytes out of %d", len(args), total, n)
 			}
+			commands = append(commands, fmt.Sprintf("%q", args))
 		}
-	})
+	}
+	return commands, nil
 }

@@ -3,13 +3,17 @@ package redis
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 
 	"github.com/seqsvr/seqsvr/allocsvr"
 	"github.com/seqsvr/seqsvr/internal/ids"
@@ -17,7 +21,10 @@ import (
 
 // Local is the AllocSvr of this process.
 type Local interface {
+	// AllocReady and CurrentReady answer what can be answered without a wait.
+	AllocReady(asks []allocsvr.Ask) (waiting int)
 	AllocEach(ctx context.Context, asks []allocsvr.Ask, wait time.Duration)
+	CurrentReady(reads []allocsvr.Read) (waiting int)
 	CurrentEach(ctx context.Context, reads []allocsvr.Read, wait time.Duration)
 }
 
@@ -63,15 +70,19 @@ type Server struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
+	loops  []*loop
+	conns  atomic.Int64
 
-	stopping atomic.Bool
-
-	mu    sync.Mutex
-	conns map[*conn]struct{}
+	// stopping: no new commands. killed: and those under way need not be answered.
+	stopping, killed atomic.Bool
+	noMore           chan struct{} // closed with stopping
+	once             sync.Once
+	accepting        chan struct{} // closed when nothing is accepted any more
 }
 
-// Serve serves on ln, which it owns from now on.
-func Serve(ln net.Listener, cfg Config) *Server {
+// Serve serves on ln, which it owns from now on, also when it fails. Its
+// connections must be sockets.
+func Serve(ln net.Listener, cfg Config) (*Server, error) {
 	if cfg.MaxConns == 0 {
 		cfg.MaxConns = 10_000
 	}
@@ -84,10 +95,24 @@ func Serve(ln net.Listener, cfg Config) *Server {
 	if cfg.Logger == nil {
 		cfg.Logger = zap.NewNop()
 	}
-	s := &Server{cfg: cfg, ln: ln, conns: map[*conn]struct{}{}}
+	s := &Server{cfg: cfg, ln: ln, noMore: make(chan struct{}), accepting: make(chan struct{})}
+	for range max(1, runtime.GOMAXPROCS(0)/2) {
+		l, err := newLoop(s)
+		if err != nil {
+			for _, l := range s.loops {
+				l.end()
+			}
+			ln.Close()
+			return nil, fmt.Errorf("redis port: %w", err)
+		}
+		s.loops = append(s.loops, l)
+	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	for _, l := range s.loops {
+		s.wg.Go(l.run)
+	}
 	s.wg.Go(s.accept)
-	return s
+	return s, nil
 }
 
 // Addr is where it listens.
@@ -95,15 +120,10 @@ func (s *Server) Addr() net.Addr { return s.ln.Addr() }
 
 // Stop takes no new commands and waits for those under way until ctx ends.
 func (s *Server) Stop(ctx context.Context) error {
-	s.mu.Lock()
+	s.refuse()
+	<-s.accepting
 	s.stopping.Store(true)
-	s.ln.Close()
-	for c := range s.conns {
-		if c.state.CompareAndSwap(idle, ended) {
-			c.Close()
-		}
-	}
-	s.mu.Unlock()
+	s.lookAround()
 	done := make(chan struct{})
 	go func() { s.wg.Wait(); close(done) }()
 	defer s.cancel()
@@ -113,19 +133,31 @@ func (s *Server) Stop(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	s.cancel()
-	s.mu.Lock()
-	for c := range s.conns {
-		c.Close()
-	}
-	s.mu.Unlock()
+	s.killed.Store(true)
+	s.lookAround()
 	<-done
 	return ctx.Err()
+}
+
+// refuse takes no more connections.
+func (s *Server) refuse() {
+	s.once.Do(func() {
+		close(s.noMore)
+		s.ln.Close()
+	})
+}
+
+func (s *Server) lookAround() {
+	for _, l := range s.loops {
+		l.post(nil)
+	}
 }
 
 const acceptBackoff = 50 * time.Millisecond
 
 func (s *Server) accept() {
-	for {
+	defer close(s.accepting)
+	for next := 0; ; next++ {
 		nc, err := s.ln.Accept()
 		if err != nil {
 			if errors.Is(err, net.ErrClosed) {
@@ -134,23 +166,46 @@ func (s *Server) accept() {
 			s.cfg.Logger.Warn("cannot accept a redis connection", zap.Error(err))
 			select {
 			case <-time.After(acceptBackoff):
-			case <-s.ctx.Done():
+			case <-s.noMore:
 				return
 			}
 			continue
 		}
-		c := newConn(nc, s)
-		s.mu.Lock()
-		switch {
-		case s.stopping.Load():
-			nc.Close()
-		case len(s.conns) >= s.cfg.MaxConns:
+		if s.conns.Add(1) > int64(s.cfg.MaxConns) {
+			s.conns.Add(-1)
 			_, _ = io.WriteString(nc, "-ERR max number of clients reached\r\n")
 			nc.Close()
-		default:
-			s.conns[c] = struct{}{}
-			s.wg.Go(c.serve)
+			continue
 		}
-		s.mu.Unlock()
+		fd, err := detach(nc)
+		if err != nil {
+			s.conns.Add(-1)
+			s.cfg.Logger.Warn("cannot serve a redis connection", zap.Error(err))
+			continue
+		}
+		l := s.loops[next%len(s.loops)]
+		l.post(&conn{s: s, l: l, fd: fd, authed: s.cfg.Password == "", resp: 2})
 	}
+}
+
+// detach takes a connection's socket away from package net, whose own poller
+// would else be told of everything that happens to it too.
+func detach(nc net.Conn) (fd int, err error) {
+	defer nc.Close()
+	sc, ok := nc.(syscall.Conn)
+	if !ok {
+		return 0, fmt.Errorf("%T is not a socket", nc)
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	fd = -1
+	if cerr := raw.Control(func(have uintptr) {
+		// It stays as it is otherwise: it does not block, and does not delay small replies.
+		fd, err = unix.FcntlInt(have, unix.F_DUPFD_CLOEXEC, 0)
+	}); cerr != nil {
+		return 0, cerr
+	}
+	return fd, err
 }

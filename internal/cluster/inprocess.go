@@ -58,6 +58,8 @@ type Cluster struct {
 	book   *raftBook
 	stores []*member[*node.Store]
 	allocs []*member[*node.Alloc]
+	// neighbours are the AllocSvrs.
+	neighbours *node.Neighbours
 }
 
 // member is a node that can be stopped and started again on the same address.
@@ -132,7 +134,7 @@ func Start(o Options) (_ *Cluster, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{opts: o, info: i, book: &raftBook{addrs: map[string]string{}}}
+	c := &Cluster{opts: o, info: i, book: &raftBook{addrs: map[string]string{}}, neighbours: &node.Neighbours{}}
 	defer func() {
 		if err != nil {
 			c.Kill()
@@ -269,7 +271,7 @@ func (c *Cluster) startAlloc(m *member[*node.Alloc], redis, http string) (err er
 			Stores: c.storeAddrs(m.set), ArenaPath: o.ArenaPath(m.id), DataDir: filepath.Join(o.Dir, m.id),
 			Steps: o.Steps, StopLinger: o.StopLinger, Logger: o.Logger,
 		},
-		RPC: lns[0], Redis: lns[1], HTTP: lns[2],
+		RPC: lns[0], Redis: lns[1], HTTP: lns[2], Neighbours: c.neighbours,
 	}
 	if o.Alloc != nil {
 		o.Alloc(&cfg)

@@ -23,8 +23,10 @@ type AllocConfig struct {
 	// are the Alloc's from the call on, also when it fails.
 	RPC, Redis, HTTP net.Listener
 	RedisPassword    string
-	MaxMessageBytes  int
-	Pprof            bool
+	// Neighbours are the AllocSvrs of this process; nil for none.
+	Neighbours      *Neighbours
+	MaxMessageBytes int
+	Pprof           bool
 }
 
 // Alloc is a running AllocSvr with its ports.
@@ -36,6 +38,7 @@ type Alloc struct {
 	forward *forward
 	admin   *adminForwarder
 	sets    *setForwarder
+	beside  *Neighbours
 }
 
 // StartAlloc starts and returns at once; see Server.Ready.
@@ -60,6 +63,11 @@ func StartAlloc(cfg AllocConfig) (_ *Alloc, err error) {
 		return nil, err
 	}
 	undo.add(a.Server.Kill)
+	if a.beside = cfg.Neighbours; a.beside == nil {
+		a.beside = &Neighbours{}
+	}
+	a.beside.add(a.Server)
+	undo.add(func() { a.beside.remove(a.Server) })
 	a.admin = newAdminForwarder(a.Leader, cfg.Stores)
 	a.sets = newSetForwarder(a.Leader, cfg.Stores)
 	undo.add(func() { a.admin.close(); a.sets.close() })
@@ -69,10 +77,12 @@ func StartAlloc(cfg AllocConfig) (_ *Alloc, err error) {
 	undo.add(func() { stopNow(a.rpc.Stop) })
 	a.forward = newForward(cfg.Addr, cfg.Cluster, cfg.Logger)
 	if cfg.Redis != nil {
-		a.redis = redis.Serve(cfg.Redis, redis.Config{
-			Local: a.Server, Forward: a.forward, Spaces: a.spaces, Password: cfg.RedisPassword,
+		if a.redis, err = redis.Serve(cfg.Redis, redis.Config{
+			Local: local{a.Server, a.beside}, Forward: a.forward, Spaces: a.spaces, Password: cfg.RedisPassword,
 			Version: cfg.Version, Logger: cfg.Logger,
-		})
+		}); err != nil {
+			return nil, err
+		}
 		undo.add(func() { stopNow(a.redis.Stop) })
 	}
 	if cfg.HTTP != nil {
@@ -95,6 +105,7 @@ func (a *Alloc) spaces() []ids.Space {
 
 // Stop hands everything back, sends callers on meanwhile, and closes the ports.
 func (a *Alloc) Stop(ctx context.Context) error {
+	a.beside.remove(a.Server)
 	err := a.Server.Stop(ctx)
 	if a.redis != nil {
 		err = errors.Join(err, a.redis.Stop(ctx))
@@ -111,6 +122,7 @@ func (a *Alloc) Stop(ctx context.Context) error {
 
 // Kill ends as a crash would; the arena stays.
 func (a *Alloc) Kill() {
+	a.beside.remove(a.Server)
 	stopNow(a.rpc.Stop)
 	a.Server.Kill()
 	if a.redis != nil {

@@ -1,0 +1,428 @@
+package redis
+
+import (
+	"errors"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+)
+
+// readBytes are read from a connection in one go.
+const readBytes = 64 << 10
+
+// loop serves its share of the connections, one at a time. All of it but post is
+// the loop's own goroutine's.
+type loop struct {
+	s    *Server
+	poll *poller
+	buf  []byte
+	t    *turn
+	// spare turns, for those that connections take along.
+	spare []*turn
+
+	// calls into the system so far that came with commands: waits, reads and writes.
+	calls uint64
+
+	// slots has the connections; free are the empty ones.
+	slots []*conn
+	free  []int32
+	open  int
+	// again are connections with more to read; they get another turn when the
+	// others had theirs.
+	again, turns []*conn
+	// late are those with conn.by; clock rings when the first is due.
+	late    map[*conn]struct{}
+	clock   *time.Timer
+	expires atomic.Bool
+	stopped bool // no more commands are taken
+
+	mu sync.Mutex
+	// inbox has connections that are new, or that need not wait any more. There are
+	// no more of them than Config.MaxConns.
+	inbox, taken []*conn
+	rung         bool // the loop has been woken and has not looked yet
+	closed       bool
+}
+
+const spareMax = 8
+
+func newLoop(s *Server) (*loop, error) {
+	p, err := newPoller()
+	if err != nil {
+		return nil, err
+	}
+	return &loop{s: s, poll: p, buf: make([]byte, readBytes), t: &turn{}, late: map[*conn]struct{}{}}, nil
+}
+
+// post hands a connection over to the loop, or none to have it look around.
+func (l *loop) post(c *conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		if c != nil {
+			c.close()
+		}
+		return
+	}
+	if c != nil {
+		l.inbox = append(l.inbox, c)
+	}
+	if !l.rung {
+		l.rung = true
+		l.poll.wake()
+	}
+}
+
+// run ends when the server stops and all connections have ended.
+func (l *loop) run() {
+	defer l.end()
+	for steps := 1; !l.step(); steps++ {
+		if steps%yieldEvery == 0 {
+			runtime.Gosched()
+		}
+	}
+}
+
+// yieldEvery is after how many steps a busy loop lets other goroutines run. If it
+// did not within 10 ms, the runtime would make it; and would look 50 000 times a
+// second for a millisecond, each time, whether it has to do so again.
+const yieldEvery = 64
+
+// step waits for something to do, unless there is, and does it. It reports whether
+// the loop's work is over.
+func (l *loop) step() (over bool) {
+	events, err := l.poll.wait(len(l.again) == 0)
+	l.calls++
+	if err != nil {
+		l.broken(err)
+	}
+	woken := err != nil
+	for i := range events {
+		if ev := &events[i]; ev.Fd == wakeSlot {
+			woken = true
+		} else {
+			l.noticed(l.slots[ev.Fd], ev.Events)
+		}
+	}
+	l.again, l.turns = l.turns[:0], l.again
+	for _, c := range l.turns {
+		c.queued = false
+		l.turn(c)
+	}
+	return woken && l.lookAround()
+}
+
+// broken ends the server, or its clients would wait for ever. Nothing that a peer does leads here.
+func (l *loop) broken(err error) {
+	l.s.cfg.Logger.Error("redis connections cannot be watched any more", zap.Error(err))
+	l.s.refuse()
+	l.s.stopping.Store(true)
+	l.s.killed.Store(true)
+	l.s.lookAround()
+}
+
+// lookAround does what others asked for; true when the loop's work is over.
+func (l *loop) lookAround() bool {
+	l.mu.Lock()
+	l.taken, l.inbox, l.rung = l.inbox, l.taken[:0], false
+	l.mu.Unlock()
+	for i, c := range l.taken {
+		l.taken[i] = nil
+		if c.waits {
+			l.resume(c)
+		} else {
+			l.join(c)
+		}
+	}
+	if l.expires.Swap(false) {
+		l.expire()
+	}
+	if l.s.stopping.Load() && !l.stopped {
+		l.stopped = true
+		l.each(func(c *conn) {
+			if !c.waits && len(c.rest) == 0 && len(c.unsent) == 0 {
+				l.drop(c)
+			}
+		})
+	}
+	if l.s.killed.Load() {
+		l.each(func(c *conn) {
+			if c.doomed = true; !c.waits {
+				l.drop(c)
+			}
+		})
+	}
+	return l.stopped && l.open == 0
+}
+
+func (l *loop) each(f func(*conn)) {
+	for _, c := range l.slots {
+		if c != nil {
+			f(c)
+		}
+	}
+}
+
+func (l *loop) end() {
+	if l.clock != nil {
+		l.clock.Stop()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	l.poll.close()
+}
+
+// join takes in a new connection.
+func (l *loop) join(c *conn) {
+	if n := len(l.free); n > 0 {
+		c.slot, l.free = l.free[n-1], l.free[:n-1]
+		l.slots[c.slot] = c
+	} else {
+		c.slot = int32(len(l.slots))
+		l.slots = append(l.slots, c)
+	}
+	l.open++
+	if l.stopped {
+		l.drop(c)
+		return
+	}
+	if err := l.poll.add(c.fd, c.slot); err != nil {
+		l.s.cfg.Logger.Warn("cannot serve a redis connection", zap.Error(err))
+		l.drop(c)
+	}
+}
+
+// drop closes a connection.
+func (l *loop) drop(c *conn) {
+	if c.fd < 0 {
+		return
+	}
+	c.close()
+	l.slots[c.slot] = nil
+	l.free = append(l.free, c.slot)
+	l.open--
+	delete(l.late, c)
+}
+
+// noticed is what the poller says of a connection.
+func (l *loop) noticed(c *conn, events uint32) {
+	const hangUp = unix.EPOLLRDHUP | unix.EPOLLHUP | unix.EPOLLERR
+	if events&(unix.EPOLLIN|hangUp) != 0 {
+		c.readable = true
+	}
+	if events&hangUp != 0 {
+		c.hungUp = true
+	}
+	if len(c.unsent) > 0 && events&(unix.EPOLLOUT|unix.EPOLLHUP|unix.EPOLLERR) != 0 {
+		l.sendRest(c)
+		return
+	}
+	l.turn(c)
+}
+
+// turn reads once and carries out what that brings.
+func (l *loop) turn(c *conn) {
+	if c.fd < 0 || !c.readable || c.waits || len(c.unsent) > 0 {
+		return // readable is remembered
+	}
+	n, err := unix.Read(c.fd, l.buf)
+	l.calls++
+	switch {
+	case errors.Is(err, unix.EINTR):
+		l.later(c)
+		return
+	case errors.Is(err, unix.EAGAIN):
+		c.readable = false
+		return
+	case err != nil || n <= 0:
+		l.drop(c)
+		return
+	}
+	c.readable = n == len(l.buf) || c.hungUp
+	in := l.buf[:n]
+	if len(c.rest) > 0 {
+		c.rest = append(c.rest, in...)
+		in = c.rest
+	}
+	l.answer(c, in)
+}
+
+// later gives a connection with more to read another turn.
+func (l *loop) later(c *conn) {
+	if c.fd >= 0 && c.readable && !c.waits && len(c.unsent) == 0 && !c.queued {
+		c.queued = true
+		l.again = append(l.again, c)
+	}
+}
+
+// answer carries out what in has, sends the replies, and leaves the connection in
+// one of four states: closed, waiting, with replies unsent, or with at most a part
+// of a command.
+func (l *loop) answer(c *conn, in []byte) {
+	c.t = l.t
+	for {
+		used, v := c.carryOut(in)
+		in = in[used:]
+		if used > 0 {
+			l.inTime(c)
+		}
+		if v == waiting {
+			c.keep(in)
+			l.wait(c)
+			return
+		}
+		out := l.t.w.b
+		sent, ok := l.send(c, out)
+		if !ok {
+			l.t.clear()
+			l.drop(c)
+			return
+		}
+		if sent < len(out) {
+			c.unsent = append(c.unsent[:0], out[sent:]...)
+			c.leaves = v == quit
+			l.t.clear()
+			c.keep(in)
+			l.inTime(c)
+			l.hurry(c)
+			return
+		}
+		l.t.clear()
+		if v == quit {
+			l.drop(c)
+			return
+		}
+		if v == done {
+			break
+		}
+	}
+	c.keep(in)
+	switch {
+	case len(in) > 0:
+		l.hurry(c)
+	case l.stopped:
+		l.drop(c)
+		return
+	}
+	l.later(c)
+}
+
+// send writes as much as the peer takes; not ok: the connection is broken.
+func (l *loop) send(c *conn, out []byte) (sent int, ok bool) {
+	for sent < len(out) {
+		n, err := unix.Write(c.fd, out[sent:])
+		l.calls++
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EAGAIN):
+			return sent, true
+		case err != nil:
+			return sent, false
+		default:
+			sent += n
+		}
+	}
+	return sent, true
+}
+
+// sendRest goes on with a connection whose peer takes replies again.
+func (l *loop) sendRest(c *conn) {
+	sent, ok := l.send(c, c.unsent)
+	if !ok {
+		l.drop(c)
+		return
+	}
+	if sent < len(c.unsent) {
+		c.unsent = append(c.unsent[:0], c.unsent[sent:]...)
+		return
+	}
+	c.unsent = nil
+	l.inTime(c)
+	if c.leaves {
+		l.drop(c)
+		return
+	}
+	l.answer(c, c.rest)
+}
+
+// wait lets a goroutine wait for what the connection's commands need. It takes
+// the turn along.
+func (l *loop) wait(c *conn) {
+	c.waits = true
+	l.inTime(c)
+	if n := len(l.spare); n > 0 {
+		l.t, l.spare = l.spare[n-1], l.spare[:n-1]
+	} else {
+		l.t = &turn{}
+	}
+	l.s.wg.Go(func() {
+		c.await()
+		l.post(c)
+	})
+}
+
+// resume goes on with a connection that has waited: with the replies of what it
+// waited for, and with what came behind that.
+func (l *loop) resume(c *conn) {
+	c.waits = false
+	if len(l.spare) < spareMax {
+		l.spare = append(l.spare, l.t)
+	}
+	l.t = c.t
+	if c.doomed {
+		l.t.clear()
+		l.drop(c)
+		return
+	}
+	l.answer(c, c.rest)
+}
+
+// hurry gives a peer that keeps the connection waiting until Config.MaxWait.
+func (l *loop) hurry(c *conn) {
+	if !c.by.IsZero() {
+		return
+	}
+	wait := l.s.cfg.MaxWait
+	c.by = time.Now().Add(wait)
+	l.late[c] = struct{}{}
+	if l.clock == nil {
+		l.clock = time.AfterFunc(wait, l.ring)
+	} else if len(l.late) == 1 {
+		l.clock.Reset(wait)
+	}
+}
+
+// inTime: the peer did what it was to do.
+func (l *loop) inTime(c *conn) {
+	if !c.by.IsZero() {
+		c.by = time.Time{}
+		delete(l.late, c)
+	}
+}
+
+func (l *loop) ring() {
+	l.expires.Store(true)
+	l.post(nil)
+}
+
+// expire ends the connections whose peers were too slow.
+func (l *loop) expire() {
+	now, first := time.Now(), time.Time{}
+	for c := range l.late {
+		switch {
+		case !now.Before(c.by):
+			l.drop(c)
+		case first.IsZero() || c.by.Before(first):
+			first = c.by
+		}
+	}
+	if len(l.late) > 0 {
+		// Not for each of them by itself, if there are many.
+		l.clock.Reset(max(first.Sub(now), l.s.cfg.MaxWait/8))
+	}
+}
