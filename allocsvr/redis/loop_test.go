@@ -165,6 +165,10 @@ func TestWhatWaitsInAPipelineWaitsTogether(t *testing.T) {
 	if string(got) != want.String()+"+OK\r\n" {
 		t.Errorf("%q %v", got, err)
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if fmt.Sprint(l.runs, l.late, f.runs) != "[32] [8] [16]" {
 		t.Errorf("allocated in runs of %v, waited in %v, forwarded %v", l.runs, l.late, f.runs)
 	}

@@ -265,6 +265,8 @@ func TestWhatCannotBeDoneIsAnErrorWithAReason(t *testing.T) {
 			t.Errorf("%q: %v, want %q", cmd.args, err, cmd.want)
 		}
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if len(l.last) != 0 {
 		t.Errorf("a refused command allocated: %v", l.last)
 	}
@@ -328,6 +330,8 @@ func TestAMixedPipelineIsAnsweredInOrder(t *testing.T) {
 			t.Errorf("line %d is %q, want %q", i, lines[i], want[i])
 		}
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if fmt.Sprint(l.runs) != "[2 1 1 2 1 2]" {
 		t.Errorf("allocations were made in runs of %v", l.runs)
 	}
