@@ -296,7 +296,7 @@ func TestEachGuardOfMovesIsNeeded(t *testing.T) {
 	for _, tr := range moveTraps {
 		t.Run(tr.name, func(t *testing.T) {
 			t.Parallel()
-			for seed := uint64(1); seed <= playSeeds; seed++ {
+			for seed := uint64(1); seed <= attempts; seed++ {
 				found := runPlay(t, seed, tr, tr.bugs)
 				says := func(want string) bool {
 					return slices.ContainsFunc(found, func(v string) bool { return strings.Contains(v, want) })
@@ -307,7 +307,7 @@ func TestEachGuardOfMovesIsNeeded(t *testing.T) {
 				}
 				t.Logf("seed %d: no %s and %s among %q", seed, tr.want, tr.also, found)
 			}
-			t.Errorf("the guard was off, and nothing was noticed in %d plays", playSeeds)
+			t.Errorf("the guard was off, and nothing was noticed in %d plays", attempts)
 		})
 	}
 }

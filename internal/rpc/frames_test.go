@@ -398,10 +398,15 @@ func TestAPeerThatFallsSilentIsGivenUp(t *testing.T) {
 		got <- err
 	}()
 	var conn *framesClient
-	for conn == nil {
+	for waiting := 0; waiting == 0; time.Sleep(time.Millisecond) {
 		c.frames.mu.Lock()
 		conn = c.frames.conn
 		c.frames.mu.Unlock()
+		if conn != nil {
+			conn.mu.Lock()
+			waiting = len(conn.waiters)
+			conn.mu.Unlock()
+		}
 	}
 	conn.check() // as after a while
 	conn.check() // and after the time that an answer to a ping may take

@@ -1,0 +1,5 @@
+//go:build !race
+
+package allocsvr
+
+const raceEnabled = false
