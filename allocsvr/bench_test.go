@@ -54,31 +54,23 @@ func warmServer(b testing.TB, uids int, change ...func(*Config)) *Server {
 }
 
 func BenchmarkAllocOne(b *testing.B) {
-	const keysMax = 1 << 20
-	s := warmServer(b, keysMax)
-	for _, c := range []struct{ keys, goroutines int }{{1 << 10, 1}, {1 << 10, 2}, {keysMax, 1}, {keysMax, 2}} {
-		keys, goroutines := uint64(c.keys), c.goroutines
-		b.Run(fmt.Sprintf("keys=%d/goroutines=%d", keys, goroutines), func(b *testing.B) {
-			var wg sync.WaitGroup
-			for range goroutines {
-				wg.Go(func() {
-					rng := rand.New(rand.NewPCG(1, rand.Uint64()))
-					for range b.N / goroutines {
-						if _, err := s.AllocOne(context.Background(), uid(rng.Uint64()%keys), 1, nil); err != nil {
-							b.Error(err)
-							return
-						}
-					}
-				})
-			}
-			wg.Wait()
-		})
-	}
+	benchUniform(b, 1, func(s *Server, asks []Ask) (err error) {
+		_, err = s.AllocOne(context.Background(), asks[0].Key, 1, nil)
+		return err
+	})
 }
 
-// An iteration is one key of a batch of 1000 at random.
 func BenchmarkAllocEach(b *testing.B) {
-	const keysMax, batch = 1 << 20, 1000
+	benchUniform(b, 1000, func(s *Server, asks []Ask) error {
+		s.AllocEach(context.Background(), asks, time.Second)
+		return asks[0].Err
+	})
+}
+
+// benchUniform has calls for so many keys at a time, at random, by one and two
+// goroutines. An iteration is one key.
+func benchUniform(b *testing.B, batch int, call func(s *Server, asks []Ask) error) {
+	const keysMax = 1 << 20
 	s := warmServer(b, keysMax)
 	for _, c := range []struct{ keys, goroutines int }{{1 << 10, 1}, {1 << 10, 2}, {keysMax, 1}, {keysMax, 2}} {
 		keys, goroutines := uint64(c.keys), c.goroutines
@@ -92,8 +84,8 @@ func BenchmarkAllocEach(b *testing.B) {
 						for i := range asks {
 							asks[i] = Ask{Key: uid(rng.Uint64() % keys), N: 1}
 						}
-						if s.AllocEach(context.Background(), asks, time.Second); asks[0].Err != nil {
-							b.Error(asks[0].Err)
+						if err := call(s, asks); err != nil {
+							b.Error(err)
 							return
 						}
 					}

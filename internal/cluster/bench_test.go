@@ -20,7 +20,24 @@ func warm(b testing.TB, uids int) *client.Client {
 
 func warmCluster(b testing.TB, uids int) (*client.Client, *Cluster) {
 	b.Helper()
-	c, err := Start(Options{Dir: b.TempDir(), Allocs: 1, StopLinger: time.Millisecond, Redis: "127.0.0.1:0"})
+	sdk, c := started(b, Options{Allocs: 1, Redis: "127.0.0.1:0"})
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	var reqs []client.Request
+	for u := range uids {
+		reqs = append(reqs, client.Request{Key: client.UID(uint64(u)), N: 1})
+	}
+	if _, err := sdk.AllocMany(ctx, reqs); err != nil {
+		b.Fatal(err)
+	}
+	return sdk, c
+}
+
+// started is a cluster on a directory of its own, ready, and dialed.
+func started(b testing.TB, o Options) (*client.Client, *Cluster) {
+	b.Helper()
+	o.Dir, o.StopLinger = b.TempDir(), time.Millisecond
+	c, err := Start(o)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -35,13 +52,6 @@ func warmCluster(b testing.TB, uids int) (*client.Client, *Cluster) {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { sdk.Close() })
-	var reqs []client.Request
-	for u := range uids {
-		reqs = append(reqs, client.Request{Key: client.UID(uint64(u)), N: 1})
-	}
-	if _, err := sdk.AllocMany(ctx, reqs); err != nil {
-		b.Fatal(err)
-	}
 	return sdk, c
 }
 

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/seqsvr/seqsvr/client"
 )
@@ -25,20 +24,8 @@ func BenchmarkRaises(b *testing.B) {
 		b.Skip("an arena is wanted on a memory file system: ", err)
 	}
 	b.Cleanup(func() { os.RemoveAll(shm) })
-	c, err := Start(Options{Dir: b.TempDir(), Allocs: 3, StopLinger: time.Millisecond, ArenaPath: func(node string) string { return filepath.Join(shm, node) }})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { c.Kill() })
+	sdk, _ := started(b, Options{Allocs: 3, ArenaPath: func(node string) string { return filepath.Join(shm, node) }})
 	ctx := context.Background()
-	if err := c.WaitReady(ctx); err != nil {
-		b.Fatal(err)
-	}
-	sdk, err := client.Dial(ctx, c.Addrs())
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { sdk.Close() })
 	var next atomic.Uint64
 	for _, kind := range []string{"cold", "random"} {
 		b.Run(kind, func(b *testing.B) {
