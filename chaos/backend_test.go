@@ -37,15 +37,11 @@ func TestAChatBackEndIsServedThroughEachDoor(t *testing.T) {
 		w[a.ID].connect(a.RPCAddr)
 	}
 	b := &backend{fleet: f, lines: w}
-	// First what wants keys to stay where they are, as far as that can be had.
-	f.until(t, "each node has its share", func(set *seqpb.SetStatus) bool {
-		return set.Moving == 0 && share(set, "a1") >= set.Sections/3 && share(set, "a2") >= set.Sections/3
-	})
 	_, err := f.client.AllocMany(t.Context(), fanOut(b.uids(1000)))
 	must(t, err)
 	t.Run("a fan-out outlives lost answers", b.fanOutOverLostAnswers)
-	t.Run("a slow watcher is told and holds nobody up", b.watchSlowly)
-	t.Run("a fan-out is answered key by key while an owner is down", b.fanOutToSome)
+	t.Run("a slow watcher is told and holds nobody up", b.staying(b.watchSlowly))
+	t.Run("a fan-out is answered key by key while an owner is down", b.staying(b.fanOutToSome))
 	t.Run("10 000 keys are read in a call, warm and cold", b.readMany)
 	t.Run("a watch follows its keys", b.watchThroughTrouble)
 }
@@ -53,6 +49,7 @@ func TestAChatBackEndIsServedThroughEachDoor(t *testing.T) {
 const (
 	group    = 10_000 // what one call may be of
 	losesMax = 20
+	staysMax = 4
 )
 
 // uidStride: neighbours are of one section, and these are of all.
@@ -80,6 +77,23 @@ func (b *backend) uidsOf(t *testing.T, owner string, n int) []uint64 {
 		}
 	}
 	return all
+}
+
+// staying is a test of f, which wants keys that stay where they are, and answers
+// whether they did. On a machine that stands still for seconds an owner may lose its
+// lease, and gets its sections back one by one much later: f is tried again then.
+func (b *backend) staying(f func(t *testing.T) bool) func(t *testing.T) {
+	return func(t *testing.T) {
+		for range staysMax {
+			b.until(t, "each node has its share", func(set *seqpb.SetStatus) bool {
+				return set.Moving == 0 && share(set, "a1") >= set.Sections/3 && share(set, "a2") >= set.Sections/3
+			})
+			if f(t) || t.Failed() {
+				return
+			}
+		}
+		t.Errorf("keys did not stay where they were, in none of %d tries", staysMax)
+	}
 }
 
 // conn is a connection of a plain gRPC client.
@@ -215,7 +229,7 @@ func (b *backend) fanOutOverLostAnswers(t *testing.T) {
 			return int(now - before)
 		}
 	}
-	t.Run("sdk", func(t *testing.T) {
+	t.Run("sdk", b.staying(func(t *testing.T) (stayed bool) {
 		replayed := 0
 		for try := 0; replayed == 0; try++ {
 			if try == losesMax {
@@ -237,10 +251,11 @@ func (b *backend) fanOutOverLostAnswers(t *testing.T) {
 				}
 			}
 			t.Logf("%d answers were lost, %d keys answered again", n, replayed)
-			b.sameAgain(t, reqs, res, began)
+			stayed = b.sameAgain(t, reqs, res, began)
 		}
-	})
-	t.Run("grpc", func(t *testing.T) {
+		return stayed
+	}))
+	t.Run("grpc", b.staying(func(t *testing.T) bool {
 		conn := b.conn(t, b.lines["a1"].addr())
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
@@ -265,8 +280,16 @@ func (b *backend) fanOutOverLostAnswers(t *testing.T) {
 		for range 2 {
 			rep, err := conn.Alloc(ctx, req)
 			must(t, err)
-			if len(rep.Failures) != 0 || len(rep.Replayed) != group {
-				t.Fatalf("%d failures, %d replayed", len(rep.Failures), len(rep.Replayed))
+			if len(rep.Failures) > 0 {
+				for _, f := range rep.Failures {
+					if f.Code != seqpb.Code_CODE_NOT_OWNER {
+						t.Fatalf("%v", f)
+					}
+				}
+				return false
+			}
+			if len(rep.Replayed) != group {
+				t.Fatalf("%d replayed", len(rep.Replayed))
 			}
 			for i, first := range rep.First {
 				if first != 1 {
@@ -274,7 +297,8 @@ func (b *backend) fanOutOverLostAnswers(t *testing.T) {
 				}
 			}
 		}
-	})
+		return true
+	}))
 }
 
 // forgotten: the owner says that it does not remember what was asked for at that
@@ -284,8 +308,8 @@ func forgotten(r client.Result, asked time.Time) bool {
 	return !r.Replayed && r.WindowSince.Add(time.Millisecond).After(asked)
 }
 
-// sameAgain repeats a fan-out that was answered.
-func (b *backend) sameAgain(t *testing.T, reqs []client.Request, before []client.Result, asked time.Time) {
+// sameAgain repeats a fan-out that was answered, and tells whether its keys stayed.
+func (b *backend) sameAgain(t *testing.T, reqs []client.Request, before []client.Result, asked time.Time) (stayed bool) {
 	t.Helper()
 	again, err := b.client.AllocMany(t.Context(), reqs)
 	must(t, err)
@@ -300,9 +324,6 @@ func (b *backend) sameAgain(t *testing.T, reqs []client.Request, before []client
 			t.Fatalf("repeated: %+v, was %+v", r, before[i])
 		}
 	}
-	if lost > len(reqs)/10 {
-		t.Errorf("%d of %d keys were moved without their request ids: this test wants keys that stay", lost, len(reqs))
-	}
 	now, err := b.client.CurrentMany(t.Context(), keys)
 	must(t, err)
 	for i, r := range now {
@@ -310,9 +331,11 @@ func (b *backend) sameAgain(t *testing.T, reqs []client.Request, before []client
 			t.Fatalf("%s is at %d after a message of %d numbers", r.Key, r.Current, reqs[i].N)
 		}
 	}
+	t.Logf("repeated: of %d keys %d were moved without their request ids", len(reqs), lost)
+	return lost <= len(reqs)/10
 }
 
-func (b *backend) fanOutToSome(t *testing.T) {
+func (b *backend) fanOutToSome(t *testing.T) (stayed bool) {
 	reqs := fanOut(b.uids(group))
 	down, downs := map[client.Key]bool{}, 0
 	for _, r := range reqs {
@@ -328,9 +351,13 @@ func (b *backend) fanOutToSome(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	res, err := b.client.AllocMany(ctx, reqs)
+	if err == nil { // asked so late that the other had its sections by then
+		must(t, b.process("a2").StartReady(t.Context()))
+		return false
+	}
 	var partial *client.PartialError
 	if !errors.As(err, &partial) || partial.Total != group {
-		t.Errorf("with an owner down: %v", err)
+		t.Fatalf("with an owner down: %v", err)
 	}
 	failed, served := 0, 0
 	for i, r := range res {
@@ -345,9 +372,13 @@ func (b *backend) fanOutToSome(t *testing.T) {
 		}
 	}
 	t.Logf("%d of %d keys failed: %v", failed, group, err)
-	// Some may have moved a moment ago.
-	if failed != partial.Failed || failed < downs*9/10 || served < (group-downs)*9/10 {
-		t.Errorf("%d keys failed, the error speaks of %d; %d were served; %d were of the owner that is down", failed, partial.Failed, served, downs)
+	if failed != partial.Failed {
+		t.Errorf("%d keys failed, the error speaks of %d", failed, partial.Failed)
+	}
+	// Some may have moved a moment ago, and a slow machine serves fewer in that second.
+	stayed = failed >= downs*9/10 && served >= (group-downs)*9/10
+	if !stayed {
+		t.Logf("%d keys were served; %d were of the owner that is down", served, downs)
 	}
 	must(t, b.process("a2").StartReady(t.Context()))
 	whole, err := b.client.AllocMany(t.Context(), reqs)
@@ -358,7 +389,7 @@ func (b *backend) fanOutToSome(t *testing.T) {
 			t.Fatalf("repeated: %+v, was %+v", r, res[i])
 		}
 	}
-	b.sameAgain(t, reqs, whole, asked)
+	stayed = b.sameAgain(t, reqs, whole, asked) && stayed
 
 	// A plain client is told where to go with the keys of others.
 	req := &seqpb.AllocRequest{Space: "uid", Uids: b.uids(group)}
@@ -381,4 +412,5 @@ func (b *backend) fanOutToSome(t *testing.T) {
 	if len(elsewhere) == 0 || len(elsewhere) == group {
 		t.Errorf("%d of %d keys are of the other owner", len(elsewhere), group)
 	}
+	return stayed
 }
