@@ -207,7 +207,11 @@ func TestADelayedCopyOfASnapshotChangesNothing(t *testing.T) {
 		if after := now(); after != before {
 			t.Errorf("%+v became %+v", before, after)
 		}
-		if err == nil || !strings.Contains(err.Error(), (&StaleSnapshotError{Snapshot: req.LastLogIndex, Has: before.raft}).Error()) {
+		// Raft counts as applied what it has handed on, a moment before the state has it.
+		says := func(has uint64) bool {
+			return strings.Contains(err.Error(), (&StaleSnapshotError{Snapshot: req.LastLogIndex, Has: has}).Error())
+		}
+		if err == nil || !says(before.raft) && !says(before.applied) {
 			t.Errorf("the copy was answered with: %v", err)
 		}
 		w.extend(105, 106, 100)

@@ -120,7 +120,7 @@ func TestADrainIsFollowedThroughLeaders(t *testing.T) {
 
 func TestALongDrainTellsProgressOnStderr(t *testing.T) {
 	f := startFake(t)
-	code, out, errs := ctl(f.addr, "drain", "a1", "--timeout", "1500ms")
+	code, out, errs := timely(f.addr, 1500*time.Millisecond, "drain", "a1")
 	if code != 1 || out != "" || !strings.HasPrefix(errs, "drain a1: 3 of 8 sections moved after 1s\nerror: ") {
 		t.Errorf("%d %q %q", code, out, errs)
 	}
@@ -137,7 +137,7 @@ func TestAnElectionIsWaitedFor(t *testing.T) {
 	for range 10 {
 		f.refusals <- &seqpb.Refusal{Code: seqpb.RefusalCode_REFUSAL_NOT_LEADER, Message: "there is no leader"}
 	}
-	if code, out, errs := ctl(f.addr, "status", "--timeout", "300ms"); code != 1 || out != "" || errs != "error: refused: there is no leader: try again\n" {
+	if code, out, errs := timely(f.addr, 300*time.Millisecond, "status"); code != 1 || out != "" || errs != "error: refused: there is no leader: try again\n" {
 		t.Errorf("%d %q %q", code, out, errs)
 	}
 }
@@ -223,7 +223,7 @@ func TestWatchPrintsChangesUntilInterrupted(t *testing.T) {
 	if code := <-ended; code != 0 {
 		t.Errorf("exit %d", code)
 	}
-	if code, text, errs := ctl(f.addr, "watch", "--timeout", "300ms"); code != 0 || errs != "" || !strings.HasSuffix(text, "  set s1  routes 1  a1 4\n") {
+	if code, text, errs := timely(f.addr, 300*time.Millisecond, "watch"); code != 0 || errs != "" || !strings.HasSuffix(text, "  set s1  routes 1  a1 4\n") {
 		t.Errorf("%d %q %q", code, text, errs)
 	}
 }

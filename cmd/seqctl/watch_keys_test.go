@@ -98,7 +98,7 @@ func TestWatchedKeysAreLinesForPeople(t *testing.T) {
 	f.news <- &seqpb.KeyValues{Index: []uint32{0}, Current: []uint64{8}, Missed: 1}
 	want(`42  8  \+2  values in between were missed`)
 	w.interrupt()
-	if code, text, errs := ctl(f.addr, "watch-keys", "42", "--timeout", "300ms"); code != 0 || errs != "" || !strings.HasSuffix(text, "  42  1\n") {
+	if code, text, errs := timely(f.addr, 300*time.Millisecond, "watch-keys", "42"); code != 0 || errs != "" || !strings.HasSuffix(text, "  42  1\n") {
 		t.Errorf("%d %q %q", code, text, errs)
 	}
 }
@@ -114,9 +114,9 @@ func TestAWatchOfKeysRefusesWhatIsWrong(t *testing.T) {
 		{"watch-keys", "no key given", 2},
 		{"watch-keys abc", `key "abc" is no uid`, 2},
 		{"watch-keys 1 --json=maybe", "must be true or false", 2},
-		{"watch-keys 1 --timeout 1s", "does not serve yet", 1},
+		{"watch-keys 1", "does not serve yet", 1},
 	} {
-		code, out, errs := ctl(f.addr, strings.Fields(c.args)...)
+		code, out, errs := timely(f.addr, time.Second, strings.Fields(c.args)...)
 		if code != c.code || out != "" || !strings.HasPrefix(errs, "error: ") || !strings.Contains(errs, c.says) {
 			t.Errorf("%s: %d %q %q", c.args, code, out, errs)
 		}
