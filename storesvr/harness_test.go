@@ -152,24 +152,15 @@ func (g *group) kill(id string) {
 	g.setCut(id, false)
 }
 
-// stop ends one node in order and the others as a crash does: a leader that hands
-// on to a node that is gone makes Raft lose a goroutine, which the bubble of
-// simulated time takes for a deadlock.
+// stop ends all nodes in order, one by one.
 func (g *group) stop() {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	orderly := true
 	for i := range g.n {
-		n := g.nodes[nodeID(i)]
-		switch {
-		case n == nil:
-		case orderly:
-			orderly = false
+		if n := g.nodes[nodeID(i)]; n != nil {
 			if err := n.Stop(ctx); err != nil {
 				g.t.Errorf("stop %s: %v", nodeID(i), err)
 			}
-		default:
-			n.Kill()
 		}
 	}
 }
@@ -222,18 +213,22 @@ type directAdmin struct{ *Node }
 func (directAdmin) Close() error { return nil }
 func (d directAdmin) Drain(ctx context.Context, q *seqpb.DrainRequest) (DrainStream, error) {
 	s := newDrainPipe(ctx)
-	go func() { s.done <- d.ServeDrain(q, s); close(s.done) }()
+	go func() {
+		defer close(s.done)
+		s.err = d.ServeDrain(q, s)
+	}()
 	return s, nil
 }
 
 type drainPipe struct {
 	ctx  context.Context
 	c    chan *seqpb.DrainProgress
-	done chan error
+	done chan struct{} // closed once err is there
+	err  error
 }
 
 func newDrainPipe(ctx context.Context) *drainPipe {
-	return &drainPipe{ctx: ctx, c: make(chan *seqpb.DrainProgress, 1000), done: make(chan error, 1)}
+	return &drainPipe{ctx: ctx, c: make(chan *seqpb.DrainProgress, 1000), done: make(chan struct{})}
 }
 func (s *drainPipe) Context() context.Context          { return s.ctx }
 func (s *drainPipe) Send(p *seqpb.DrainProgress) error { s.c <- p; return nil }
@@ -241,17 +236,16 @@ func (s *drainPipe) Recv() (*seqpb.DrainProgress, error) {
 	select {
 	case p := <-s.c:
 		return p, nil
-	case err := <-s.done:
+	case <-s.done:
 		select {
 		case p := <-s.c:
-			s.done <- err
 			return p, nil
 		default:
 		}
-		if err == nil {
-			err = io.EOF
+		if s.err == nil {
+			return nil, io.EOF
 		}
-		return nil, err
+		return nil, s.err
 	}
 }
 

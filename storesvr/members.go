@@ -202,7 +202,7 @@ func (n *Node) removeSelf(ctx context.Context, q *seqpb.RemoveStoreRequest) (*se
 	if n.cfg.DialAdmin == nil {
 		return &seqpb.StoreChangeReply{Refusal: invalid("store %q leads and cannot pass the call on: ask again once another one leads", q.Id)}, nil
 	}
-	if err := n.await(ctx, func() error { return n.raft.LeadershipTransfer().Error() }); err != nil {
+	if err := n.transfer(ctx); err != nil {
 		return n.changeFailed(fmt.Errorf("leadership could not be handed on: %w", err))
 	}
 	for {

@@ -32,8 +32,6 @@ const (
 	// quietTimeouts: how many Raft timeouts a newcomer listens to no leader. A
 	// leader without a quorum steps down within less than one.
 	quietTimeouts = 3
-	// handOnTries outnumber the idle connections that a restarted peer has left dead: each costs one.
-	handOnTries = raftPool + 1
 	// quiesceMax bounds the wait for Raft's answers when stopping.
 	quiesceMax = 5 * time.Second
 	// quiesceFailed is the same after a failure, when some answers will never come.
@@ -54,7 +52,9 @@ type Node struct {
 	changed *signal
 	lead    atomic.Pointer[leadership]
 	verify  *verifier
-	notify  chan bool
+	// transferred is the last term in which handing leadership on ran out of time.
+	transferred atomic.Uint64
+	notify      chan bool
 	// contact has when each peer was last heard from, for those that are not now.
 	contact *contacts
 
@@ -323,24 +323,4 @@ func (n *Node) stop(ctx context.Context, orderly bool) error {
 	errs = append(errs, n.st.Close())
 	n.log.Info("store stopped")
 	return errors.Join(errs...)
-}
-
-// handOn gives leadership to a peer, if there is one, so that nobody has to wait for an election.
-func (n *Node) handOn(ctx context.Context) {
-	if n.raft.State() != raft.Leader || len(n.members()) < 2 || n.failure.get() != nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, 4*n.cfg.RaftTimeout)
-	defer cancel()
-	var err error
-	for range handOnTries {
-		if err = n.await(ctx, func() error { return n.raft.LeadershipTransfer().Error() }); err == nil {
-			return
-		}
-		if ctx.Err() != nil || n.raft.State() != raft.Leader {
-			break
-		}
-	}
-	// No harm: the others notice and elect. When the whole Set stops at once there is nobody to notice.
-	n.log.Info("leadership was not handed on, the peers have to elect", zap.Error(err))
 }
