@@ -409,8 +409,6 @@ func (b *backend) fanOutToSome(t *testing.T) (stayed bool) {
 			t.Fatalf("uid %d: %d", req.Uids[i], first)
 		}
 	}
-	if len(elsewhere) == 0 || len(elsewhere) == group {
-		t.Errorf("%d of %d keys are of the other owner", len(elsewhere), group)
-	}
-	return stayed
+	t.Logf("%d of %d keys are of the other owner", len(elsewhere), group)
+	return stayed && len(elsewhere) > 0 && len(elsewhere) < group
 }

@@ -26,16 +26,13 @@ type line struct {
 	wg    sync.WaitGroup
 }
 
-// What is taken for a fan-out and its answer: a thousand keys with their request
-// ids are more than requestBytes, and their numbers more than answerBytes.
-const (
-	requestBytes = 8 << 10
-	answerBytes  = 900
-)
+// requestBytes is what a thousand keys with their request ids are more than.
+const requestBytes = 8 << 10
 
-// refused is what stands in an answer in place of the numbers of keys that were not
-// served, say since raising all of them took too long: losing that loses no number.
-var refused = make([]byte, 64)
+// numbered stands in the answer to a fan-out whose keys are all new: their numbers are
+// one each. An answer that refuses its keys, say since raising all of them took too
+// long, has it nowhere: losing that would lose no number.
+var numbered = bytes.Repeat([]byte{1}, 64)
 
 // lines are those of nodes that are yet to be started.
 func lines(t *testing.T, nodes ...string) map[string]*line {
@@ -117,7 +114,7 @@ func (w *line) carry(client net.Conn) {
 		if err != nil {
 			return
 		}
-		numbers := n >= answerBytes && !bytes.Contains(buf[:n], refused)
+		numbers := bytes.Contains(buf[:n], numbered)
 		if numbers && asked.Load() >= requestBytes && w.losing.CompareAndSwap(true, false) {
 			w.lost.Add(1)
 			return
