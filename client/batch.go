@@ -1,7 +1,6 @@
 package client
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
@@ -13,7 +12,7 @@ import (
 // errMalformed: a reply that cannot be believed. Its request may have been executed.
 var errMalformed = errors.New("malformed reply")
 
-func (n *node) callAlloc(ctx context.Context, conn Conn, l *lane, batch []*op, timeoutMS uint32) error {
+func (n *node) allocRequest(l *lane, batch []*op, timeoutMS uint32) *seqpb.AllocRequest {
 	req := &seqpb.AllocRequest{Space: l.space.Name, TimeoutMs: timeoutMS}
 	req.Uids, req.Names = keysOf(l, batch)
 	req.MapVersion, req.SetVersion = n.pool.routes.versions(batch[0].set)
@@ -34,10 +33,10 @@ func (n *node) callAlloc(ctx context.Context, conn Conn, l *lane, batch []*op, t
 			req.RequestIds[i] = o.reqID[:]
 		}
 	}
-	rep, err := conn.Alloc(ctx, req)
-	if err != nil {
-		return err
-	}
+	return req
+}
+
+func (n *node) allocated(batch []*op, rep *seqpb.AllocReply) error {
 	n.pool.routes.learn(rep.Routes, batch[0].set, rep.MapVersion, rep.SetVersion)
 	if err := allocReplies(batch, rep); err != nil {
 		return err
@@ -46,14 +45,14 @@ func (n *node) callAlloc(ctx context.Context, conn Conn, l *lane, batch []*op, t
 	return nil
 }
 
-func (n *node) callCurrent(ctx context.Context, conn Conn, l *lane, batch []*op, timeoutMS uint32) error {
+func (n *node) currentRequest(l *lane, batch []*op, timeoutMS uint32) *seqpb.CurrentRequest {
 	req := &seqpb.CurrentRequest{Space: l.space.Name, TimeoutMs: timeoutMS}
 	req.Uids, req.Names = keysOf(l, batch)
 	req.MapVersion, req.SetVersion = n.pool.routes.versions(batch[0].set)
-	rep, err := conn.Current(ctx, req)
-	if err != nil {
-		return err
-	}
+	return req
+}
+
+func (n *node) read(batch []*op, rep *seqpb.CurrentReply) error {
 	n.pool.routes.learn(rep.Routes, batch[0].set, rep.MapVersion, rep.SetVersion)
 	if err := currentReplies(batch, rep); err != nil {
 		return err

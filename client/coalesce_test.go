@@ -85,7 +85,7 @@ func TestBatchesUnderWayAreLimited(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			synctest.Wait()
+			time.Sleep(late)
 		}
 		close(stuck)
 		wg.Wait()
@@ -94,6 +94,61 @@ func TestBatchesUnderWayAreLimited(t *testing.T) {
 		if !slices.Equal(got, []int{1, 1, 1, 7}) {
 			t.Errorf("batches of %v keys, want 1, 1, 1 and then the 7 that waited", got)
 		}
+	})
+}
+
+// late is when what is under way keeps nobody else waiting any more.
+const late = 3 * time.Millisecond
+
+func TestASecondBatchGoesOnlyWhenItIsFullOrTheFirstIsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake("a:1")
+		c := dial(t, f, client.WithMaxBatch(4))
+		synctest.Wait()
+		stuck := make(chan struct{})
+		f.change(func() { f.nodes["a:1"].stuck = stuck })
+		var wg sync.WaitGroup
+		call := func(n int) {
+			for range n {
+				wg.Go(func() {
+					if _, err := c.Alloc(t.Context(), client.UID(1)); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			synctest.Wait()
+		}
+		sent := func() (n int) {
+			f.change(func() { n = f.nodes["a:1"].arrivals })
+			return n
+		}
+		arrived := func(want int, why string) {
+			t.Helper()
+			if got := sent(); got != want {
+				t.Errorf("%d batches were sent, want %d: %s", got, want, why)
+			}
+		}
+		call(1)
+		call(3)
+		arrived(1, "the second is neither full nor late")
+		call(1)
+		arrived(2, "the second is full")
+		call(4)
+		arrived(2, "no more than two")
+		close(stuck)
+		wg.Wait()
+
+		stuck = make(chan struct{})
+		f.change(func() { f.nodes["a:1"].stuck = stuck })
+		before := sent()
+		call(1)
+		call(1)
+		arrived(before+1, "the second is not full")
+		time.Sleep(late)
+		synctest.Wait()
+		arrived(before+2, "the first is late")
+		close(stuck)
+		wg.Wait()
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,6 +37,8 @@ type fakeCluster struct {
 	gaps     map[string][]*seqpb.Gap
 	// piggyback: replies carry routes to those who are behind.
 	piggyback bool
+	// waits: its connections start no call that nobody waits for.
+	waits bool
 	// windows: each node remembers request ids for itself alone.
 	windows bool
 	hub     *router.Hub
@@ -71,6 +74,7 @@ type fakeNode struct {
 	// hint overrides the hint of "not owner".
 	hint *string
 
+	arrivals   int   // Allocs that were sent, executed or not
 	batches    []int // keys of each Alloc or Current
 	timeouts   []uint32
 	fetches    []time.Time
@@ -179,7 +183,51 @@ func (c *fakeCluster) Dial(addr string) (client.Conn, error) {
 	}
 	n.open++
 	n.dialled++
-	return &fakeConn{n: n}, nil
+	conn := &fakeConn{n: n}
+	if c.waits {
+		return conn, nil
+	}
+	return startingConn{conn}, nil
+}
+
+// startingConn makes the calls that nobody waits for.
+type startingConn struct{ *fakeConn }
+
+func (c startingConn) StartAlloc(deadline time.Time, req *seqpb.AllocRequest, told func(*seqpb.AllocReply, error)) client.Started {
+	return startCall(c.fakeConn, deadline, req, c.Alloc, told)
+}
+
+func (c startingConn) StartCurrent(deadline time.Time, req *seqpb.CurrentRequest, told func(*seqpb.CurrentReply, error)) client.Started {
+	return startCall(c.fakeConn, deadline, req, c.Current, told)
+}
+
+// startCall makes a call unless the node is down, or else only the call that waits says so.
+func startCall[Q, R any](f *fakeConn, deadline time.Time, req Q, call func(context.Context, Q) (R, error), told func(R, error)) client.Started {
+	down := false
+	f.n.c.change(func() { down = f.n.down })
+	if down {
+		return nil
+	}
+	ctx, cancel := context.WithDeadline(context.Background(), deadline)
+	s := &startedCall{cancel: cancel}
+	go func() {
+		defer cancel()
+		rep, err := call(ctx, req)
+		if s.over.CompareAndSwap(false, true) {
+			told(rep, err)
+		}
+	}()
+	return s
+}
+
+type startedCall struct {
+	cancel context.CancelFunc
+	over   atomic.Bool
+}
+
+func (s *startedCall) Abandon() bool {
+	s.cancel()
+	return s.over.CompareAndSwap(false, true)
 }
 
 type fakeConn struct {
@@ -287,6 +335,7 @@ func (f *fakeConn) serve(space string, keys []string, one func(i int, key string
 }
 
 func (f *fakeConn) Alloc(ctx context.Context, req *seqpb.AllocRequest) (*seqpb.AllocReply, error) {
+	f.n.c.change(func() { f.n.arrivals++ })
 	if err := f.arrive(ctx); err != nil {
 		return nil, err
 	}

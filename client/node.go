@@ -1,23 +1,25 @@
 package client
 
 import (
-	"context"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/seqsvr/seqsvr/internal/ids"
-	"github.com/seqsvr/seqsvr/internal/wire"
-	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
 )
 
 // node is one AllocSvr: its connection, and the ops that wait for it.
 //
-// Coalescing: an op that finds fewer batches under way than allowed is sent at
-// once; one that finds the limit reached rides with all others that queue until
-// one of those batches is back. So a batch grows with the load, and nobody
-// waits for a timer.
+// Coalescing: an op that finds no batch under way is sent at once; one that finds
+// one rides with all others that queue until that is back. So a batch grows with
+// the load, and a lone caller waits for no timer. A further batch goes beside it
+// when it is full, or when the one under way is late: then something in it may be
+// waiting for the durable tier. Two small ones would cost twice the system calls,
+// and carry no more.
+//
+// Nobody has to wait for a batch: whoever enqueues sends it, and whoever reads the
+// answer hands it to the callers and sends the next one; see trip.go.
 //
 // All of a batch is answered at once, so a key that has to wait for the durable
 // tier would keep those beside it waiting, and all that queue behind them: while
@@ -38,6 +40,12 @@ type node struct {
 	refs int
 	// retired: no longer in the pool; closes with its last reference.
 	retired bool
+	// trips are the batches under way, and timer sees to them. It is set to due, unless that is zero.
+	trips []*trip
+	timer *time.Timer
+	due   time.Time
+	// unhook has the end of the client give up no trips of this node any more.
+	unhook func() bool
 }
 
 // laneKey: what can ride in one request.
@@ -56,16 +64,21 @@ type lane struct {
 	// queue is in order of arrival, bounded by options.queue. Abandoned ops
 	// stay in it until a worker passes them or the queue is full.
 	queue []*op
-	// workers ≤ options.inFlight, each with at most one batch under way.
+	// workers ≤ options.inFlight, each with at most one batch under way. None is a
+	// goroutine as long as the connection needs none.
 	workers int
+	// last is how many ops the last batch had.
+	last int
 }
 
 // enqueue takes ops of one call, and returns those that found the queue full.
 // It also returns them all if the node was retired meanwhile.
 func (n *node) enqueue(ops []*op) (refused []*op, retired bool) {
+	var room [4]*lane
+	start := room[:0]
 	n.mu.Lock()
-	defer n.mu.Unlock()
 	if n.retired {
+		n.mu.Unlock()
 		return ops, true
 	}
 	var l *lane
@@ -83,14 +96,9 @@ func (n *node) enqueue(ops []*op) (refused []*op, retired bool) {
 		o.state.Store(opQueued)
 		l.queue = append(l.queue, o)
 	}
-	for _, l := range n.lanes {
-		if len(l.queue) > 0 && l.workers < n.pool.opts.inFlight {
-			l.workers++
-			n.refs++
-			n.pool.workers.Add(1)
-			go n.work(l)
-		}
-	}
+	start = n.startableLocked(start, time.Now())
+	n.mu.Unlock()
+	n.driveAll(start)
 	return refused, false
 }
 
@@ -120,40 +128,6 @@ const (
 	patient = 400 * time.Millisecond
 )
 
-// work sends batches until the lane's queue is empty.
-func (n *node) work(l *lane) {
-	defer n.pool.workers.Done()
-	defer n.release()
-	var batch []*op
-	for {
-		batch = n.take(l, batch[:0])
-		if len(batch) == 0 {
-			return
-		}
-		n.send(l, batch)
-	}
-}
-
-// take marks the next ops as sent and appends them to batch. If there are none
-// it counts the worker out.
-func (n *node) take(l *lane, batch []*op) []*op {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	taken := 0
-	for taken < len(l.queue) && len(batch) < n.pool.opts.maxBatch {
-		o := l.queue[taken]
-		taken++
-		if o.state.CompareAndSwap(opQueued, opSent) {
-			batch = append(batch, o)
-		}
-	}
-	l.queue = slices.Delete(l.queue, 0, taken)
-	if len(batch) == 0 {
-		l.workers--
-	}
-	return batch
-}
-
 // bounce takes back the queued ops that are to go elsewhere by now.
 func (n *node) bounce(elsewhere func(*op) bool) {
 	n.mu.Lock()
@@ -171,43 +145,6 @@ func (n *node) bounceLocked(elsewhere func(*op) bool) {
 			return true
 		})
 	}
-}
-
-// send makes one RPC of a batch. When the server refuses the request as wrong,
-// the halves are sent by themselves, so that one caller's mistake is not
-// answered to those who happened to ride along.
-func (n *node) send(l *lane, batch []*op) {
-	err := n.call(l, batch)
-	if err == nil {
-		return
-	}
-	code := wire.CodeOf(err)
-	if code == seqpb.Code_CODE_INVALID_ARGUMENT && len(batch) > 1 {
-		half := len(batch) / 2
-		n.send(l, batch[:half])
-		n.send(l, batch[half:])
-		return
-	}
-	for _, o := range batch {
-		o.deliver(opSent, reply{code: code, cause: err})
-	}
-}
-
-// call returns an error of the whole request, and then no op was delivered.
-func (n *node) call(l *lane, batch []*op) error {
-	conn, err := n.connect()
-	if err != nil {
-		return &NotSent{Err: err}
-	}
-	defer n.watchStall()()
-	first, last := deadlines(batch)
-	ctx, cancel := context.WithDeadline(n.pool.base, last)
-	defer cancel()
-	timeout := timeoutMillis(min(time.Until(first), l.patience))
-	if l.method == methodCurrent {
-		return n.callCurrent(ctx, conn, l, batch, timeout)
-	}
-	return n.callAlloc(ctx, conn, l, batch, timeout)
 }
 
 // deadlines are the first and the last of a batch. The server works until the
@@ -233,42 +170,6 @@ const answerSlackMax = 50 * time.Millisecond
 func timeoutMillis(left time.Duration) uint32 {
 	left -= min(left/10, answerSlackMax)
 	return uint32(min(max(left.Milliseconds(), 1), 1<<31))
-}
-
-// stalledAfter is how long an answer may take before the routes are doubted: a
-// node that vanished without a word says nothing, and the subscription might be
-// with it. As long as it lasts they are asked for again.
-const stalledAfter = 150 * time.Millisecond
-
-// watchStall sees to a batch that gets no answer, until the returned function is called.
-func (n *node) watchStall() (done func()) {
-	var mu sync.Mutex
-	stalled, over := false, false
-	var t *time.Timer
-	mu.Lock() // t is set before it is used
-	t = time.AfterFunc(stalledAfter, func() {
-		mu.Lock()
-		defer mu.Unlock()
-		if over {
-			return
-		}
-		if !stalled {
-			stalled = true
-			n.stalled.Add(1)
-		}
-		n.pool.routes.refresh()
-		t.Reset(stalledAfter)
-	})
-	mu.Unlock()
-	return func() {
-		mu.Lock()
-		defer mu.Unlock()
-		over = true
-		t.Stop()
-		if stalled {
-			n.stalled.Add(-1)
-		}
-	}
 }
 
 // connect is the node's connection, made if there is none. The caller holds a reference.
@@ -306,15 +207,25 @@ func (n *node) acquire() bool {
 	return true
 }
 
+// release gives a reference back.
 func (n *node) release() {
+	if conn := n.unref(); conn != nil {
+		_ = conn.Close() // nothing is in flight, and nobody is left to tell
+	}
+}
+
+// unref returns the connection if it is to be closed.
+func (n *node) unref() Conn {
 	n.mu.Lock()
 	n.refs--
 	var conn Conn
 	if n.retired && n.refs == 0 {
 		conn, n.conn = n.conn, nil
+		n.unhook()
+		if n.timer != nil {
+			n.timer.Stop()
+		}
 	}
 	n.mu.Unlock()
-	if conn != nil {
-		_ = conn.Close() // nothing is in flight, and nobody is left to tell
-	}
+	return conn
 }

@@ -57,7 +57,8 @@ func WithBudget(d time.Duration) Option { return func(o *options) { o.budget = d
 // WithMaxBatch is how many keys may ride in one RPC.
 func WithMaxBatch(keys int) Option { return func(o *options) { o.maxBatch = keys } }
 
-// WithInFlight is how many batches of one space may be under way to a node at a time.
+// WithInFlight is how many batches of one space may be under way to a node at a
+// time. More than one are only if they are full, or take long.
 func WithInFlight(batches int) Option { return func(o *options) { o.inFlight = batches } }
 
 // WithQueue is how many keys of one space may wait for a node. Past it calls

@@ -13,8 +13,8 @@ type pool struct {
 	base   context.Context // ends when the client has drained
 	opts   *options
 	routes *routes
-	// workers are the goroutines that send; all end once the queues are empty
-	// and the calls under way are over.
+	// workers are counted while they have a batch under way, goroutines or not; all
+	// end once the queues are empty and the calls under way are over.
 	workers sync.WaitGroup
 
 	mu    sync.Mutex
@@ -32,6 +32,7 @@ func (p *pool) get(addr string) *node {
 	n := p.nodes[addr]
 	if n == nil {
 		n = &node{pool: p, addr: addr, lanes: make(map[laneKey]*lane)}
+		n.unhook = context.AfterFunc(p.base, n.giveUpAll)
 		p.nodes[addr] = n
 	}
 	return n

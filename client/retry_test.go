@@ -237,6 +237,9 @@ func TestTheServerIsToldHowLongTheFirstCallerWaits(t *testing.T) {
 				}
 			})
 			synctest.Wait()
+			if timeout == 40 {
+				time.Sleep(late)
+			}
 		}
 		close(stuck)
 		wg.Wait()

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/seqsvr/seqsvr/internal/rpc"
 	"github.com/seqsvr/seqsvr/internal/wire"
@@ -33,6 +34,22 @@ func (c rpcConn) Current(ctx context.Context, req *seqpb.CurrentRequest) (*seqpb
 	return rep, plain(err)
 }
 
+func (c rpcConn) StartAlloc(deadline time.Time, req *seqpb.AllocRequest, told func(*seqpb.AllocReply, error)) Started {
+	s := c.SeqConn.StartAlloc(deadline, req, func(rep *seqpb.AllocReply, err error) { told(rep, plain(err)) })
+	if s == nil {
+		return nil // and no interface of a nil
+	}
+	return s
+}
+
+func (c rpcConn) StartCurrent(deadline time.Time, req *seqpb.CurrentRequest, told func(*seqpb.CurrentReply, error)) Started {
+	s := c.SeqConn.StartCurrent(deadline, req, func(rep *seqpb.CurrentReply, err error) { told(rep, plain(err)) })
+	if s == nil {
+		return nil
+	}
+	return s
+}
+
 func (c rpcConn) Gaps(ctx context.Context, req *seqpb.GapsRequest) (*seqpb.GapsReply, error) {
 	rep, err := c.SeqConn.Gaps(ctx, req)
 	return rep, plain(err)
@@ -59,6 +76,8 @@ func (c rpcConn) WatchKeys(ctx context.Context, req *seqpb.WatchKeysRequest) (Ke
 func plain(err error) error {
 	var e *rpc.Error
 	switch {
+	case err == nil:
+		return nil
 	case !errors.As(err, &e):
 		return err
 	case e.Answered:

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"time"
 
 	"github.com/seqsvr/seqsvr/internal/wire"
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
@@ -29,6 +30,24 @@ type Conn interface {
 	WatchKeys(context.Context, *seqpb.WatchKeysRequest) (KeyStream, error)
 	// Close is called once no call is in flight.
 	Close() error
+}
+
+// StartingConn is a Conn that can make a call without a goroutine that waits for
+// the answer.
+type StartingConn interface {
+	Conn
+	// StartAlloc sends a request if that needs no waiting; otherwise it sends
+	// nothing, and returns nil. told gets the outcome, once and by the rule of
+	// Conn's errors, perhaps before StartAlloc returns. It does not wait.
+	StartAlloc(deadline time.Time, req *seqpb.AllocRequest, told func(*seqpb.AllocReply, error)) Started
+	StartCurrent(deadline time.Time, req *seqpb.CurrentRequest, told func(*seqpb.CurrentReply, error)) Started
+}
+
+// Started is a call under way that nobody waits for.
+type Started interface {
+	// Abandon takes it back. true: told is not called any more, and what becomes
+	// of the call is unknown.
+	Abandon() bool
 }
 
 // RouteStream is a subscription; it ends with its context, with Close, or by the server.

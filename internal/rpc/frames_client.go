@@ -62,6 +62,16 @@ type framesWaiter struct {
 	*framesRequest
 	// done gets the outcome, once, from whoever took the waiter out of waiters.
 	done chan error
+	// told is called with it instead, if nobody waits.
+	told func(error)
+}
+
+func (w *framesWaiter) end(err error) {
+	if w.told != nil {
+		w.told(err)
+		return
+	}
+	w.done <- err
 }
 
 var framesWaiters = sync.Pool{New: func() any { return &framesWaiter{done: make(chan error, 1)} }}
@@ -156,6 +166,27 @@ func (f *framesClient) send(ctx context.Context, w *framesWaiter) (number uint64
 		f.mu.Unlock()
 		return 0, errFramesOver
 	}
+	number = f.sendLocked(w, arg)
+	f.mu.Unlock()
+	return number, nil
+}
+
+// start sends a request that nobody waits for: told gets its outcome, from the
+// goroutine that reads. false: it would have had to wait, and nothing was sent.
+func (f *framesClient) start(deadline time.Time, w *framesWaiter) (number uint64, ok bool) {
+	left := time.Until(deadline)
+	if left <= 0 {
+		return 0, false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.over || len(f.out) > unwrittenBytesMax {
+		return 0, false
+	}
+	return f.sendLocked(w, millis(left)), true
+}
+
+func (f *framesClient) sendLocked(w *framesWaiter, arg uint32) (number uint64) {
 	f.number++
 	number = f.number
 	f.waiters[number] = w
@@ -168,8 +199,7 @@ func (f *framesClient) send(ctx context.Context, w *framesWaiter) (number uint64
 	}
 	frame.Finish(f.out, at)
 	f.writeLocked()
-	f.mu.Unlock()
-	return number, nil
+	return number
 }
 
 // leftMillis is what travels of a context's deadline; 0 if it has none.
@@ -185,7 +215,11 @@ func leftMillis(ctx context.Context) (uint32, error) {
 	if left <= 0 {
 		return 0, context.DeadlineExceeded
 	}
-	return uint32(min(max(left.Milliseconds(), 1), math.MaxUint32)), nil
+	return millis(left), nil
+}
+
+func millis(left time.Duration) uint32 {
+	return uint32(min(max(left.Milliseconds(), 1), math.MaxUint32))
 }
 
 func (f *framesClient) awaitRoomLocked(ctx context.Context) error {
@@ -351,7 +385,7 @@ func (f *framesClient) read() {
 	f.mu.Unlock()
 	f.c.Close()
 	for _, w := range waiters {
-		w.done <- err
+		w.end(err)
 	}
 }
 
@@ -368,9 +402,12 @@ func (f *framesClient) readFrom(r *frame.Reader) error {
 			f.mu.Lock()
 			w := f.waiters[h.Number]
 			delete(f.waiters, h.Number)
+			if h.Kind == frame.Unprocessed {
+				f.overLocked() // the server is stopping; what is under way will be answered
+			}
 			f.mu.Unlock()
 			if w != nil {
-				w.done <- w.outcome(h, body)
+				w.end(w.outcome(h, body))
 			}
 		case frame.Pong:
 		case frame.End:
@@ -378,15 +415,12 @@ func (f *framesClient) readFrom(r *frame.Reader) error {
 		default:
 			return &frame.MalformedError{Reason: fmt.Sprintf("a server sent a frame of kind %#x", h.Kind)}
 		}
-		if h.Kind == frame.Unprocessed {
-			f.mu.Lock()
-			f.overLocked() // the server is stopping; what is under way will be answered
-			f.mu.Unlock()
-		}
 	}
 }
 
 var errStoppedBefore = errors.New("the server stopped before it began with the call")
+
+var errAbandoned = errors.New("nobody waits for the answer any more")
 
 // outcome of a call by the frame that answers it.
 func (w *framesWaiter) outcome(h frame.Head, body []byte) error {

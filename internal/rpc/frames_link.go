@@ -157,16 +157,31 @@ func (l *framesLink) call(ctx context.Context, method string, q *framesRequest) 
 		if err == nil {
 			return nil
 		}
-		e := &Error{Method: method, Addr: l.addr, Code: seqpb.Code_CODE_UNKNOWN_RESULT, Text: err.Error(), err: err}
-		var st *statusError
-		var ns *notSentError
-		switch {
-		case errors.As(err, &st):
-			e.Text, e.err = st.st.Message(), st.st.Err()
-			e.answer(st.st)
-		case errors.As(err, &ns):
-			e.NotSent, e.Code, e.err = true, seqpb.Code_CODE_UNAVAILABLE, ns.err
-		}
-		return e
+		return l.errorOf(method, err)
 	}
+}
+
+// errorOf gives what a connection says of a call its form.
+func (l *framesLink) errorOf(method string, err error) error {
+	e := &Error{Method: method, Addr: l.addr, Code: seqpb.Code_CODE_UNKNOWN_RESULT, Text: err.Error(), err: err}
+	var st *statusError
+	var ns *notSentError
+	switch {
+	case errors.As(err, &st):
+		e.Text, e.err = st.st.Message(), st.st.Err()
+		e.answer(st.st)
+	case errors.As(err, &ns):
+		e.NotSent, e.Code, e.err = true, seqpb.Code_CODE_UNAVAILABLE, ns.err
+	}
+	return e
+}
+
+// up is the connection if there is one that takes calls; nil otherwise.
+func (l *framesLink) up() *framesClient {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conn == nil || !l.conn.usable.Load() {
+		return nil
+	}
+	return l.conn
 }
