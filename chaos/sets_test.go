@@ -392,8 +392,35 @@ func leaderAt(ctx context.Context, addr string) string {
 }
 
 // A Set is destroyed, processes and disks, while the same clients go on calling
-// for its keys: not one call for the other Set's keys fails.
+// for its keys: not one call for the other Set's keys fails. In the long form it
+// also takes no longer than before, which a machine that stands still may feign:
+// then it is measured again, with other Sets.
 func TestADestroyedSetLeavesTheOtherServing(t *testing.T) {
+	if long() == 0 {
+		destroySet(t, 500*time.Millisecond, 2*time.Second)
+		return
+	}
+	const attempts = 3
+	for attempt := 1; ; attempt++ {
+		var before, without latency
+		if !t.Run(fmt.Sprintf("attempt %d", attempt), func(t *testing.T) {
+			before, without = destroySet(t, 5*time.Second, 20*time.Second)
+		}) {
+			return
+		}
+		switch {
+		case without.p99 <= before.p99*3/2:
+			return
+		case attempt == attempts:
+			t.Fatalf("p99 is %v with a Set destroyed, %v before, at the last of %d attempts: at most 1.5 times that is allowed", without.p99, before.p99, attempts)
+		}
+		t.Logf("p99 is %v with a Set destroyed, %v before: measured again", without.p99, before.p99)
+	}
+}
+
+// destroySet answers how long calls for the other Set's keys took while both were
+// there, after a warm-up, and without the destroyed one.
+func destroySet(t *testing.T, warmUp, span time.Duration) (before, without latency) {
 	f := startSets(t, 2)
 	allocAll(t, f.client, 20_000, 1)
 	f.move(t, "s1", "s2", []*seqpb.Range{{Space: uidSpace, Lo: 0, Last: 999}})
@@ -402,24 +429,17 @@ func TestADestroyedSetLeavesTheOtherServing(t *testing.T) {
 	h := f.underLoad(t, c, func(s *stage) {
 		ctx, stop := context.WithCancel(t.Context())
 		var lost sync.WaitGroup
-		for i, target := range c.targets {
-			lost.Go(func() {
-				for n := 0; ctx.Err() == nil; n++ {
-					cctx, cancel := context.WithTimeout(ctx, time.Second)
-					if target.Alloc(cctx, load.Request{Key: fmt.Sprintf("uid/%d", i*250+n%250), N: 1}).Outcome != history.OK {
-						refused.Add(1)
-					}
-					cancel()
-				}
-			})
+		for i := range 8 * len(c.targets) {
+			lost.Go(func() { refused.Add(callPaced(ctx, c.targets[i%len(c.targets)], i*30)) })
 		}
-		pause(t, time.Second)
+		s.planned("warm-up", "", func() { pause(t, warmUp) })
+		s.planned("before", "", func() { pause(t, span) })
 		s.harm(history.Fault{Name: "destroy-set", Node: "s2", Planned: true}, func() {
 			for _, p := range append(f.p.AllocsOf("s2"), f.p.StoresOf("s2")...) {
 				must(t, p.Kill())
 				must(t, os.RemoveAll(p.DataDir))
 			}
-			pause(t, time.Duration(3+20*long())*time.Second)
+			pause(t, span)
 		})
 		stop()
 		lost.Wait()
@@ -430,7 +450,24 @@ func TestADestroyedSetLeavesTheOtherServing(t *testing.T) {
 		t.Error("no call for the destroyed Set's keys failed: it was not destroyed")
 	}
 	l := latencies(h)
-	if quiet, without := l[""].p99, l["destroy-set"].p99; long() == 1 && without > quiet*3/2 {
-		t.Errorf("p99 is %v with a Set destroyed, %v before: at most 1.5 times that is allowed", without, quiet)
+	return l["before"], l["destroy-set"]
+}
+
+// callPaced asks for numbers of some neighbours, as many times a second whether
+// they are to be had or not, and answers how many calls failed.
+func callPaced(ctx context.Context, target load.Target, from int) (failed uint64) {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return failed
+		}
+		cctx, cancel := context.WithTimeout(ctx, time.Second)
+		if target.Alloc(cctx, load.Request{Key: fmt.Sprintf("uid/%d", from+n%30), N: 1}).Outcome != history.OK {
+			failed++
+		}
+		cancel()
 	}
 }
