@@ -23,7 +23,7 @@ type realm struct {
 	// down Sets are not reachable by the others.
 	down map[string]bool
 	// partState, if set, changes what Sets answer each other of themselves.
-	partState func(*seqpb.PartStateReply)
+	partState func(*seqpb.PartStateReply) error
 	// atStep of every node.
 	atStep func(step string)
 	tune   func(*Config)
@@ -161,7 +161,9 @@ func (r reach) PartState(ctx context.Context, q *seqpb.PartStateRequest) (*seqpb
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
 	if rep != nil && r.w.partState != nil {
-		r.w.partState(rep)
+		if lost := r.w.partState(rep); lost != nil {
+			return nil, lost
+		}
 	}
 	return rep, err
 }

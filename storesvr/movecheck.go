@@ -18,24 +18,26 @@ const (
 	moveRoomPerKey = 256
 )
 
-// OldSetError: a Set does not know what this one would ask of it.
-type OldSetError struct {
-	Set       string
+// OldStoreError: a store of a Set does not know what would be asked of it.
+type OldStoreError struct {
+	Set string
+	// Store is its id, or its address if it does not say.
+	Store     string
 	Has, Want uint32
 }
 
-func (e *OldSetError) Error() string {
-	return fmt.Sprintf("set %q speaks version %d of moves, this one needs %d: upgrade its storesvrs first", e.Set, e.Has, e.Want)
+func (e *OldStoreError) Error() string {
+	return fmt.Sprintf("store %s of set %q speaks version %d of moves, this one needs %d: upgrade it first", e.Store, e.Set, e.Has, e.Want)
 }
 
 // NoRoomError: what was to be moved does not fit.
 type NoRoomError struct {
-	Set               string
+	Set, Store        string
 	Keys, Needs, Free uint64
 }
 
 func (e *NoRoomError) Error() string {
-	return fmt.Sprintf("the disk of set %q has %d MB free, and at least %d keys need about %d MB: make room there, or move less", e.Set, e.Free>>20, e.Keys, e.Needs>>20)
+	return fmt.Sprintf("the disk of store %s of set %q has %d MB free, and at least %d keys need about %d MB: make room there, or move less", e.Store, e.Set, e.Free>>20, e.Keys, e.Needs>>20)
 }
 
 // checkQuorum makes sure that a Set of this cluster has a leader with a majority
@@ -54,8 +56,9 @@ func (n *Node) checkQuorum(ctx context.Context, set string, addrs []string) (rep
 	return rep, nil
 }
 
-// checkMove makes sure that both Sets can do their part, and that the target has room,
-// as far as can be counted in short time; for a dry run all is counted.
+// checkMove makes sure that both Sets can do their part, and that each store of the
+// target that answers knows how and has room, as far as can be counted in short time;
+// for a dry run all is counted. Whether enough of them answer is the quorum's question.
 func (n *Node) checkMove(ctx context.Context, q *seqpb.SetMoveRequest, plan []sets.Range) (keys uint64, r *seqpb.Refusal) {
 	from, err := n.checkQuorum(ctx, q.From, n.addresses(q.From))
 	if err != nil {
@@ -65,10 +68,21 @@ func (n *Node) checkMove(ctx context.Context, q *seqpb.SetMoveRequest, plan []se
 	if err != nil {
 		return 0, invalid("%v", err)
 	}
-	if want := max(from.Version, state.MovesVersion); to.Version < want {
-		return 0, invalid("%v", &OldSetError{Set: q.To, Has: to.Version, Want: want})
+	if to.Store == "" {
+		to.Store = "(its leader)"
 	}
-	if !q.DryRun && to.FreeBytes == 0 {
+	stores := append(n.askStores(ctx, q.To), to)
+	want := max(from.Version, state.MovesVersion)
+	least := to
+	for _, s := range stores {
+		if s.Version < want {
+			return 0, invalid("%v", &OldStoreError{Set: q.To, Store: s.Store, Has: s.Version, Want: want})
+		}
+		if s.FreeBytes > 0 && (least.FreeBytes == 0 || s.FreeBytes < least.FreeBytes) {
+			least = s
+		}
+	}
+	if !q.DryRun && least.FreeBytes == 0 {
 		return 0, nil
 	}
 	counting, cancel := ctx, context.CancelFunc(func() {})
@@ -80,10 +94,65 @@ func (n *Node) checkMove(ctx context.Context, q *seqpb.SetMoveRequest, plan []se
 	if err != nil && (q.DryRun || counting.Err() == nil || ctx.Err() != nil) {
 		return 0, refusal(seqpb.RefusalCode_REFUSAL_NOT_READY, "the keys could not be counted: %v", err)
 	}
-	if needs := keys * moveRoomPerKey; to.FreeBytes > 0 && needs > to.FreeBytes {
-		return 0, invalid("%v", &NoRoomError{Set: q.To, Keys: keys, Needs: needs, Free: to.FreeBytes})
+	if needs := keys * moveRoomPerKey; least.FreeBytes > 0 && needs > least.FreeBytes {
+		return 0, invalid("%v", &NoRoomError{Set: q.To, Store: least.Store, Keys: keys, Needs: needs, Free: least.FreeBytes})
 	}
 	return keys, nil
+}
+
+// askStores asks each store of a Set, all at once, what it is itself. It answers what
+// those said that could be reached.
+func (n *Node) askStores(ctx context.Context, set string) (out []*seqpb.PartStateReply) {
+	addrs := n.addresses(set)
+	if set == n.cfg.Set {
+		addrs = n.peerAddresses()
+	}
+	q := &seqpb.PartStateRequest{ClusterId: n.clusterID(), Set: set, Local: true}
+	replies := make(chan *seqpb.PartStateReply, len(addrs))
+	for _, addr := range addrs {
+		go func() { replies <- n.askStore(ctx, addr, q) }()
+	}
+	for range addrs {
+		if rep := <-replies; rep != nil {
+			out = append(out, rep)
+		}
+	}
+	return out
+}
+
+// askStore answers nil of a store that cannot be reached, or is none of the Set.
+func (n *Node) askStore(ctx context.Context, addr string, q *seqpb.PartStateRequest) *seqpb.PartStateReply {
+	c, err := n.others.conn(addr)
+	if err != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, setAskTimeout)
+	defer cancel()
+	rep, err := c.PartState(ctx, q)
+	switch code := rep.GetRefusal().GetCode(); {
+	case err != nil:
+		return nil
+	case code == seqpb.RefusalCode_REFUSAL_NOT_LEADER:
+		// It takes the question for one that only its leader answers.
+		return &seqpb.PartStateReply{Store: addr}
+	case code != seqpb.RefusalCode_REFUSAL_NONE:
+		return nil
+	case rep.Store == "":
+		rep.Store = addr
+	}
+	return rep
+}
+
+// peerAddresses are those of the other stores of this Set.
+func (n *Node) peerAddresses() (addrs []string) {
+	_ = n.fsm.read(func(st *state.State) {
+		for _, id := range sortedKeys(st.Meta.Stores) {
+			if a := st.Meta.Stores[id].RPCAddr; id != n.cfg.ID && a != "" {
+				addrs = append(addrs, a)
+			}
+		}
+	})
+	return addrs
 }
 
 // countRanges counts the keys that a Set has in ranges, a page each time that turn lets

@@ -157,9 +157,16 @@ func (n *Node) readCommand(b []byte) (state.Command, *seqpb.Refusal) {
 }
 
 // PartState answers how far this Set is with a move. With a wait it answers when
-// no session has to vacate the range any more, or after a while.
+// no session has to vacate the range any more, or after a while. Asked for itself,
+// a store answers without its leader.
 func (n *Node) PartState(ctx context.Context, q *seqpb.PartStateRequest) (*seqpb.PartStateReply, error) {
 	refuse := func(r *seqpb.Refusal) (*seqpb.PartStateReply, error) { return &seqpb.PartStateReply{Refusal: r}, nil }
+	if q.Local {
+		if r := n.checkSet(q.ClusterId, q.Set); r != nil {
+			return refuse(r)
+		}
+		return n.self(), nil
+	}
 	if r := n.linearizable(ctx); r != nil {
 		return refuse(r)
 	}
@@ -174,9 +181,9 @@ func (n *Node) PartState(ctx context.Context, q *seqpb.PartStateRequest) (*seqpb
 	defer cancel()
 	for {
 		changed := n.changed.wait()
-		rep := &seqpb.PartStateReply{Version: state.MovesVersion}
+		rep := &seqpb.PartStateReply{Version: state.MovesVersion, Store: n.cfg.ID}
 		if q.Move == 0 {
-			rep.FreeBytes = n.freeBytes()
+			rep = n.self()
 		}
 		if err := n.fsm.read(func(st *state.State) { partState(&st.Meta, sets.MoveID(q.Move), rep) }); err != nil {
 			return nil, err
@@ -194,6 +201,11 @@ func (n *Node) PartState(ctx context.Context, q *seqpb.PartStateRequest) (*seqpb
 			return refuse(refusal(seqpb.RefusalCode_REFUSAL_NOT_READY, "%v", errStopping))
 		}
 	}
+}
+
+// self is what this store is, whatever its Set is at.
+func (n *Node) self() *seqpb.PartStateReply {
+	return &seqpb.PartStateReply{Version: state.MovesVersion, Store: n.cfg.ID, FreeBytes: n.freeBytes()}
 }
 
 // freeBytes of this node's disk; 0 is not known.

@@ -316,6 +316,10 @@ type PartStateRequest struct {
 
 	// As source: answer when no session is waited for any more, or after so long.
 	WaitMs uint32 `protobuf:"varint,4,opt,name=wait_ms" json:"wait_ms,omitempty"`
+
+	// Answer only what the asked store is itself, whether it leads or not: its
+	// version and its room. A store that refuses that as no leader is an older one.
+	Local bool `protobuf:"varint,5,opt,name=local" json:"local,omitempty"`
 }
 
 func (x *PartStateRequest) Reset() { *x = PartStateRequest{} }
@@ -352,6 +356,13 @@ func (x *PartStateRequest) GetWaitMs() uint32 {
 	return 0
 }
 
+func (x *PartStateRequest) GetLocal() bool {
+	if x != nil {
+		return x.Local
+	}
+	return false
+}
+
 type PartStateReply struct {
 	Refusal *Refusal `protobuf:"bytes,1,opt,name=refusal" json:"refusal,omitempty"`
 
@@ -366,11 +377,14 @@ type PartStateReply struct {
 	Waiting uint32 `protobuf:"varint,4,opt,name=waiting" json:"waiting,omitempty"`
 	Ended   bool   `protobuf:"varint,5,opt,name=ended" json:"ended,omitempty"`
 
-	// Which commands of moves the leader knows; 0 is a version that does not say.
+	// Which commands of moves the store knows; 0 is a version that does not say.
 	Version uint32 `protobuf:"varint,6,opt,name=version" json:"version,omitempty"`
 
-	// Bytes that are free on the leader's disk; 0 is not known. Only if no move was named.
+	// Bytes that are free on its disk; 0 is not known. Only if no move was named.
 	FreeBytes uint64 `protobuf:"varint,7,opt,name=free_bytes" json:"free_bytes,omitempty"`
+
+	// The id of the store that answers; "" is a version that does not say.
+	Store string `protobuf:"bytes,8,opt,name=store" json:"store,omitempty"`
 }
 
 func (x *PartStateReply) Reset() { *x = PartStateReply{} }
@@ -426,6 +440,13 @@ func (x *PartStateReply) GetFreeBytes() uint64 {
 		return x.FreeBytes
 	}
 	return 0
+}
+
+func (x *PartStateReply) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
 }
 
 type VerdictRequest struct {
