@@ -140,7 +140,8 @@ func (b *backend) watchSlowly(t *testing.T) (stayed bool) {
 		m, err := plain.Recv()
 		must(t, err)
 		for _, f := range m.Failures { // moved for balance: a plain client would follow
-			if f.Code != seqpb.Code_CODE_NOT_OWNER || f.OwnerAddr == "" {
+			gone := f.Code == seqpb.Code_CODE_NOT_OWNER && f.OwnerAddr != "" || f.Code == seqpb.Code_CODE_LEASE_EXPIRED
+			if !gone {
 				t.Fatalf("%v", f)
 			}
 			told[f.Index] = math.MaxUint64
