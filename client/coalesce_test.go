@@ -101,8 +101,14 @@ func TestBatchesUnderWayAreLimited(t *testing.T) {
 const late = 3 * time.Millisecond
 
 func TestASecondBatchGoesOnlyWhenItIsFullOrTheFirstIsLate(t *testing.T) {
+	t.Run("nobody waits for a batch", func(t *testing.T) { secondBatch(t, false) })
+	t.Run("a goroutine waits for each", func(t *testing.T) { secondBatch(t, true) })
+}
+
+func secondBatch(t *testing.T, waits bool) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake("a:1")
+		f.waits = waits
 		c := dial(t, f, client.WithMaxBatch(4))
 		synctest.Wait()
 		stuck := make(chan struct{})

@@ -15,8 +15,7 @@ import (
 // one rides with all others that queue until that is back. So a batch grows with
 // the load, and a lone caller waits for no timer. A further batch goes beside it
 // when it is full, or when the one under way is late: then something in it may be
-// waiting for the durable tier. Two small ones would cost twice the system calls,
-// and carry no more.
+// waiting for the durable tier. Two small ones would cost twice the system calls.
 //
 // Nobody has to wait for a batch: whoever enqueues sends it, and whoever reads the
 // answer hands it to the callers and sends the next one; see trip.go.

@@ -23,7 +23,6 @@ import (
 // Exactly one of these ends a trip: told by the connection, its Abandon when the
 // trip was given up, or the goroutine that makes the call.
 type trip struct {
-	n     *node
 	l     *lane
 	batch []*op
 	since time.Time
@@ -133,7 +132,12 @@ func (n *node) takeLocked(l *lane) *trip {
 		return nil
 	}
 	l.last = len(batch)
-	t := &trip{n: n, l: l, batch: batch, since: time.Now()}
+	return n.newTripLocked(l, batch)
+}
+
+// newTripLocked puts a batch on the books, and has the timer see to it.
+func (n *node) newTripLocked(l *lane, batch []*op) *trip {
+	t := &trip{l: l, batch: batch, since: time.Now()}
 	var first time.Time
 	first, t.last = deadlines(batch)
 	t.timeout = timeoutMillis(min(first.Sub(t.since), l.patience))
@@ -245,13 +249,8 @@ func (n *node) refused(t *trip, err error) (apart bool) {
 func (n *node) halves(t *trip) {
 	half := len(t.batch) / 2
 	for _, part := range [][]*op{t.batch[:half], t.batch[half:]} {
-		h := &trip{n: n, l: t.l, batch: part, since: time.Now()}
-		var first time.Time
-		first, h.last = deadlines(part)
-		h.timeout = timeoutMillis(min(first.Sub(h.since), h.l.patience))
 		n.mu.Lock()
-		n.trips = append(n.trips, h)
-		n.wakeLocked(h.since.Add(stalledAfter), h.since)
+		h := n.newTripLocked(t.l, part)
 		n.mu.Unlock()
 		n.send(h)
 	}

@@ -23,25 +23,24 @@ type Started struct {
 // close it.
 func (c *SeqConn) StartAlloc(deadline time.Time, q *seqpb.AllocRequest, told func(*seqpb.AllocReply, error)) *Started {
 	rep := &seqpb.AllocReply{}
-	return c.start("Alloc", deadline, framesRequest{kind: frame.Alloc, alloc: q, allocRep: rep}, func(err error) {
-		if err != nil {
-			told(nil, err)
-			return
-		}
-		told(rep, nil)
-	})
+	return c.start("Alloc", deadline, framesRequest{kind: frame.Alloc, alloc: q, allocRep: rep}, orNothing(rep, told))
 }
 
 // StartCurrent is StartAlloc for Current.
 func (c *SeqConn) StartCurrent(deadline time.Time, q *seqpb.CurrentRequest, told func(*seqpb.CurrentReply, error)) *Started {
 	rep := &seqpb.CurrentReply{}
-	return c.start("Current", deadline, framesRequest{kind: frame.Current, current: q, currentRep: rep}, func(err error) {
+	return c.start("Current", deadline, framesRequest{kind: frame.Current, current: q, currentRep: rep}, orNothing(rep, told))
+}
+
+// orNothing tells of a reply, or of an error without one.
+func orNothing[R any](rep *R, told func(*R, error)) func(error) {
+	return func(err error) {
 		if err != nil {
 			told(nil, err)
 			return
 		}
 		told(rep, nil)
-	})
+	}
 }
 
 func (c *SeqConn) start(method string, deadline time.Time, q framesRequest, told func(error)) *Started {
