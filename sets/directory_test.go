@@ -165,8 +165,8 @@ func TestCommittedAndAbortedExcludeEachOther(t *testing.T) {
 	if err := d.EndPart(id, 1, 6); err != nil {
 		t.Fatal(err)
 	}
-	if v := d.Verdict(id, 1); v == VerdictAborted {
-		t.Error("a part that was committed and has ended is said to be aborted")
+	if v := d.Verdict(id, 1); v != VerdictOver {
+		t.Errorf("of a part that was committed and has ended the verdict is %v", v)
 	}
 	if m, _ := d.Move(id); m.State != MoveAborted || !slices.Equal(m.Moved(), []Range{span(0, 9)}) || !slices.Equal(d.Map.Owned("s2"), m.Moved()) {
 		t.Errorf("what was committed did not stay moved: %+v", m)
@@ -175,6 +175,53 @@ func TestCommittedAndAbortedExcludeEachOther(t *testing.T) {
 	if err := d.AbortMove(id, "r", 5); err != nil || d.Verdict(id, 1) != VerdictAborted {
 		t.Error(err, d.Verdict(id, 1))
 	}
+}
+
+func TestEveryPartThatHasEndedIsKnownToBeOverForEver(t *testing.T) {
+	d := testDirectory(t)
+	start := func() MoveID {
+		id, err := d.StartMove("s1", "s2", []Range{span(0, 99)}, testSpaces, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	want := func(id MoveID, p Part, v Verdict) {
+		t.Helper()
+		if got := d.Verdict(id, p); got != v {
+			t.Errorf("move %d, part %d: %v, want %v", id, p, got, v)
+		}
+	}
+	id := start()
+	want(id, 1, VerdictOpen)
+	for p := Part(1); p <= 2; p++ {
+		for _, err := range []error{d.OpenPart(id, p, span(0, 9)), d.AbortPart(id, p, "r"), d.EndPart(id, p, 1)} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	want(id, 1, VerdictOver)
+	want(id, 2, VerdictAborted)
+	want(id, 3, VerdictOpen)
+	if err := d.AbortMove(id, "r", 1); err != nil {
+		t.Fatal(err)
+	}
+	want(id, 2, VerdictAborted)
+	for range EndedMax {
+		if err := d.AbortMove(start(), "r", 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, listed := d.Move(id); listed {
+		t.Fatal("the move is remembered")
+	}
+	want(id, 1, VerdictOver)
+	want(id, 2, VerdictOver)
+	// What nobody has heard of is waited for.
+	want(d.LastMove+1, 1, VerdictOpen)
+	want(0, 1, VerdictOpen)
+	want(id, 0, VerdictOpen)
 }
 
 func TestMovesUnderWayAreBounded(t *testing.T) {

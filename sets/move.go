@@ -48,6 +48,9 @@ const (
 	VerdictOpen      Verdict = 0
 	VerdictCommitted Verdict = 1
 	VerdictAborted   Verdict = 2
+	// VerdictOver: it was decided, and has ended. What it was is not remembered, but
+	// only a target that was given up may not have heard it, and never that it was committed.
+	VerdictOver Verdict = 3
 )
 
 // Bounds of what may be under way.
@@ -176,6 +179,8 @@ func (v Verdict) String() string {
 		return "committed"
 	case VerdictAborted:
 		return "aborted"
+	case VerdictOver:
+		return "over"
 	}
 	return fmt.Sprintf("verdict(%d)", uint8(v))
 }

@@ -134,25 +134,30 @@ func (d *Directory) AbortMove(id MoveID, reason string, nowMS int64) error {
 	return nil
 }
 
-// Verdict is what was decided of a part. Of one that has ended it is known whether it
-// was aborted until the next one is opened: what was committed is not asked for any more.
+// Verdict is what was decided of a part. Of one that has ended it is known whether it was
+// aborted until the next one is opened, or the move is forgotten: a target that was given
+// up may come back later than that.
 func (d *Directory) Verdict(id MoveID, p Part) Verdict {
-	m, ok := d.Move(id)
-	if !ok || m.Part != p {
+	m, listed := d.Move(id)
+	switch {
+	case id == 0 || p == 0 || id > d.LastMove:
+		return VerdictOpen
+	case !listed || p < m.Part:
+		return VerdictOver
+	case p > m.Part:
 		return VerdictOpen
 	}
 	switch m.PartState {
+	case PartOpen:
+		return VerdictOpen
 	case PartCommitted:
 		return VerdictCommitted
-	case PartAborted:
-		return VerdictAborted
 	case PartNone:
-		// It may have ended without the word of a target that was given up.
-		if m.At < len(m.Ranges) && m.Ranges[m.At].Space == m.PartRange.Space && m.Next == m.PartRange.Lo {
-			return VerdictAborted
+		if m.At == len(m.Ranges) || m.Ranges[m.At].Space != m.PartRange.Space || m.Next != m.PartRange.Lo {
+			return VerdictOver // it has moved
 		}
 	}
-	return VerdictOpen
+	return VerdictAborted
 }
 
 func (d *Directory) underWay(id MoveID) (Move, error) {

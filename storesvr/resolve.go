@@ -109,6 +109,9 @@ func (l *leadership) resolve(s standing) {
 		if c = verdictCommand(s, v, p); c == nil {
 			return
 		}
+		if v == sets.VerdictOver.String() && !l.learn(p) {
+			return
+		}
 		log.Info("part ends by the directory's verdict", zap.String("verdict", v), zap.String("phase", s.phase))
 	}
 	rep, err := l.n.propose(l.ctx, c)
@@ -130,8 +133,25 @@ func verdictCommand(s standing, v string, p sets.Published) state.Command {
 			return state.Thaw{Move: s.move, Part: s.part, Forced: true}
 		}
 		return state.Discard{Move: s.move, Part: s.part}
+	case sets.VerdictOver.String():
+		// No part ends without the word of its source.
+		if !s.source {
+			return state.Discard{Move: s.move, Part: s.part}
+		}
 	}
 	return nil
+}
+
+// learn has this Set know a map that the directory has, or a newer one.
+func (l *leadership) learn(p sets.Published) bool {
+	if l.n.hasDirectory() {
+		return true
+	}
+	rep, err := l.n.propose(l.ctx, state.PutMap{Published: p})
+	if err != nil && l.ctx.Err() == nil || rep.Refusal != state.OK {
+		l.log.Warn("the directory's map could not be kept", zap.Stringer("refusal", rep.Refusal), zap.Error(err))
+	}
+	return err == nil && rep.Refusal == state.OK
 }
 
 // verdict asks the directory, wherever it is.

@@ -71,8 +71,8 @@ func (n *Node) checkLost(ctx context.Context, id sets.MoveID) error {
 
 // endWithoutTarget ends a move whose part at hand was aborted, with the word of its
 // source alone. A target that comes back does not need to have been asked: the map never
-// gave it the range, so it cannot activate it, and it hears that the part was aborted
-// when it asks for the verdict.
+// gave it the range, so it cannot activate it, and it hears that the part was aborted, or
+// is over, when it asks for the verdict.
 func (n *Node) endWithoutTarget(ctx context.Context, id sets.MoveID) (*seqpb.Refusal, error) {
 	m, ok := n.moveOf(id)
 	if !ok || m.Over() {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
+	"github.com/seqsvr/seqsvr/sets"
 	"github.com/seqsvr/seqsvr/storesvr/state"
 )
 
@@ -76,6 +77,44 @@ func TestAMoveToALostSetEndsWhenItIsGivenUpAndTheSetServesNothingWhenItComesBack
 		}
 		m := w.await(w.move("s1", "s2", uids(moved*10, 599)), time.Minute, "done")
 		if m.Keys != 60-moved {
+			t.Errorf("%+v", m)
+		}
+	})
+}
+
+func TestATargetThatWasGivenUpLetsGoEvenWhenItsMoveIsForgotten(t *testing.T) {
+	simulateSets(t, map[string]int{"s1": 3, "s2": 1, "s3": 1}, nil, func(t *testing.T, w *realm) {
+		a := w.owner("s1")
+		defer a.crash()
+		a.fill(60)
+		cut := w.atNth("Freeze", 2, func() { w.setDown("s2", true) })
+		id := w.move("s1", "s2", uids(0, 599))
+		eventually(t, 10*time.Second, "the loss", cut.Load)
+		if rep := w.abort(id, true); rep.Refusal != nil || rep.Move.State != "aborted" {
+			t.Fatal(rep)
+		}
+		moved := w.status(id).Keys
+		// As many others that the directory has none of it left.
+		for i := range sets.EndedMax {
+			way := [][2]string{{"s1", "s3"}, {"s3", "s1"}}[i%2]
+			w.await(w.move(way[0], way[1], uids(1000, 1099)), time.Minute, "done")
+		}
+		if rep, err := w.of["s1"].leader().SetMoves(t.Context(), &seqpb.SetMovesRequest{Id: id}); err != nil || rep.Refusal == nil {
+			t.Fatalf("the move is remembered: %v, %v", rep, err)
+		}
+		n := w.of["s2"].leader()
+		if in := metaOf(t, n).In[1]; in == nil || in.Phase != state.InImporting {
+			t.Fatalf("the target is not in the middle of its part: %+v", in)
+		}
+		w.setDown("s2", false)
+		eventually(t, 30*time.Second, "the target lets go, and forgets the move", func() bool {
+			m := metaOf(t, n)
+			return m.In[1] == nil && m.MovesEnded >= 1
+		})
+		if got := w.owning(uid(590)); len(got) != 1 || got[0] != "s1" {
+			t.Errorf("owned by %v", got)
+		}
+		if m := w.await(w.move("s1", "s2", uids(moved*10, 599)), time.Minute, "done"); m.Keys != 60-moved {
 			t.Errorf("%+v", m)
 		}
 	})

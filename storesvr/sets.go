@@ -247,7 +247,7 @@ func (n *Node) Verdict(ctx context.Context, q *seqpb.VerdictRequest) (*seqpb.Ver
 		}
 		v := d.Verdict(sets.MoveID(q.Move), sets.Part(q.Part))
 		rep.Verdict = v.String()
-		if v == sets.VerdictCommitted {
+		if v == sets.VerdictCommitted || v == sets.VerdictOver {
 			rep.Published = sets.EncodePublished(nil, &d.Published)
 		}
 	})

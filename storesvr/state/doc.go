@@ -24,6 +24,10 @@
 //   - The map changes only by CommitPart, which follows a seal of that very part. From the
 //     seal on the source serves nothing of the range until AbortPart, which excludes
 //     CommitPart for ever, or until the range comes back by another part.
+//   - While records come in for a part, the map gives this Set nothing of its range unless that
+//     part was committed: so it may discard them on the word that the part was aborted or is
+//     over, and may not (Discard) once it knows such a map. A target that was given up and comes
+//     back when its move is forgotten rests on that: its own word was never waited for.
 //   - Part numbers are used once, and each side keeps the newest it has heard of: a late or
 //     repeated Freeze, Thaw, Seal, Import or Discard of an earlier part is refused, also of
 //     one that was over before it ever arrived, since Thaw and Discard leave a mark behind.

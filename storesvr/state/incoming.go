@@ -183,6 +183,8 @@ func (s *State) activate(index uint64, c Activate) Refusal {
 	return OK
 }
 
+// discard gives up what came in for a part that was aborted, or that is over for all that
+// is known of it. What the newest map gives to this Set was committed, and is never given up.
 func (s *State) discard(c Discard) Refusal {
 	in, refusal := s.inAt(c.Move, c.Part)
 	switch {
@@ -193,6 +195,8 @@ func (s *State) discard(c Discard) Refusal {
 		return OK
 	case in.Phase == InActive:
 		return RefusedRange
+	case in.Phase == InImporting && sets.OverlapAny(s.Meta.Published.Map.Owned(s.Meta.Genesis.Set), in.Range):
+		return RefusedDirectory
 	}
 	over := *in
 	over.Phase = InDiscarded

@@ -35,7 +35,11 @@ type moveWorld struct {
 	// differs counts how often the two sides of a part did not compare equal.
 	differs map[posting]int
 	moved   int
-	wrong   error
+	// givenUp are parts that ended without the word of their target.
+	givenUp int
+	// forgotten are those that heard that they are over.
+	forgotten int
+	wrong     error
 }
 
 type posting struct {
@@ -160,6 +164,8 @@ func (w *moveWorld) step() {
 		w.thaw(set)
 	case dice < 53:
 		w.startMove()
+	case dice < 54:
+		w.resolve(set)
 	case dice < 60:
 		w.deliver()
 	default:
@@ -333,6 +339,50 @@ func (w *moveWorld) startMove() {
 	}
 }
 
+// resolve asks for the verdict of what comes in, as a Set does that has waited for long.
+func (w *moveWorld) resolve(set string) {
+	s, d := w.sets[set], w.dir.Meta.Directory
+	for _, id := range sortedMoves(s.Meta.In) {
+		in := s.Meta.In[id]
+		if in.Phase != InImporting {
+			continue
+		}
+		switch d.Verdict(id, in.Part) {
+		case sets.VerdictCommitted:
+			w.apply(set, Activate{Move: id, Part: in.Part, Published: d.Published})
+		case sets.VerdictOver:
+			w.forgotten++
+			if s != w.dir {
+				w.apply(set, PutMap{Published: d.Published})
+			}
+			fallthrough
+		case sets.VerdictAborted:
+			if r := w.apply(set, Discard{Move: id, Part: in.Part}); r.Refusal != OK {
+				w.violated("set %s does not discard %+v: %v", set, *in, r.Refusal)
+			}
+		}
+	}
+}
+
+// giveUp ends a move without the word of its target, and at times has so many others
+// come and go that the directory forgets it.
+func (w *moveWorld) giveUp(m sets.Move) {
+	w.post(m.From, Thaw{Move: m.ID, Part: m.Part, Forced: true})
+	if out := w.sets[m.From].Meta.Out[m.ID]; out == nil || out.Part != m.Part || out.Phase != OutThawed {
+		return
+	}
+	if w.apply("a", EndPart{Move: m.ID, Part: m.Part}).Refusal == OK {
+		w.givenUp++
+	}
+	for range w.intn(2) * 4 * sets.EndedMax {
+		if _, listed := w.dir.Meta.Directory.Move(m.ID); !listed {
+			break
+		}
+		w.startMove()
+		w.apply("a", AbortMove{Move: w.dir.Meta.Directory.LastMove, Reason: "r"})
+	}
+}
+
 // post sends a command once: it arrives now, later, twice or never.
 func (w *moveWorld) post(set string, c Command) Reply {
 	if w.intn(4) == 0 && len(w.flight) < 24 {
@@ -424,6 +474,10 @@ func (w *moveWorld) drive() {
 			w.moved++
 		}
 	case sets.PartAborted:
+		if m.State == sets.MoveAborting && w.intn(2) == 0 {
+			w.giveUp(m)
+			return
+		}
 		w.post(m.To, Discard{Move: m.ID, Part: m.Part})
 		w.post(m.From, Thaw{Move: m.ID, Part: m.Part, Forced: true})
 		in, out := w.sets[m.To].Meta.In[m.ID], w.sets[m.From].Meta.Out[m.ID]
@@ -509,22 +563,40 @@ func movesOf(seed uint64, bugs Bugs) *moveWorld {
 	return newMoveWorld(bugs, rand.New(rand.NewPCG(seed, 4)).IntN)
 }
 
+// standing are moves that are over, of which a Set waits for a verdict for ever.
+func (w *moveWorld) standing() (out []string) {
+	for _, name := range w.names {
+		w.resolve(name)
+		for id, in := range w.sets[name].Meta.In {
+			if m, listed := w.dir.Meta.Directory.Move(id); in.Phase == InImporting && (!listed || m.Over()) {
+				out = append(out, fmt.Sprintf("set %s: %+v", name, *in))
+			}
+		}
+	}
+	return out
+}
+
 func TestMovesThereAndBackKeepTheGuarantees(t *testing.T) {
-	issued, moved := 0, 0
+	issued, moved, givenUp, forgotten := 0, 0, 0, 0
 	for seed := range uint64(150) {
 		w := movesOf(seed, Bugs{})
 		w.run(1500)
 		if w.wrong != nil {
 			t.Fatalf("seed %d: %v", seed, w.wrong)
 		}
+		if s := w.standing(); len(s) > 0 || w.wrong != nil {
+			t.Fatalf("seed %d: part of a move that is over stands still: %v %v", seed, s, w.wrong)
+		}
+		givenUp += w.givenUp
+		forgotten += w.forgotten
 		moved += w.moved
 		for _, h := range w.seen {
 			issued += len(h.issued)
 		}
 	}
-	t.Logf("%d numbers issued, %d parts moved", issued, moved)
-	if issued < 5000 || moved < 500 {
-		t.Errorf("only %d numbers issued and %d parts moved: too little to show anything", issued, moved)
+	t.Logf("%d numbers issued, %d parts moved, %d targets given up, %d of them forgotten", issued, moved, givenUp, forgotten)
+	if issued < 5000 || moved < 500 || forgotten < 3 {
+		t.Errorf("only %d numbers issued, %d parts moved and %d targets given up and forgotten: too little to show anything", issued, moved, forgotten)
 	}
 }
 

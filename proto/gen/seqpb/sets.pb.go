@@ -485,10 +485,11 @@ func (x *VerdictRequest) GetPart() uint32 {
 type VerdictReply struct {
 	Refusal *Refusal `protobuf:"bytes,1,opt,name=refusal" json:"refusal,omitempty"`
 
-	// "open", "committed" or "aborted".
+	// "open", "committed" or "aborted"; "over": it was decided long ago, and what is not
+	// committed by the map was aborted.
 	Verdict string `protobuf:"bytes,2,opt,name=verdict" json:"verdict,omitempty"`
 
-	// With committed: the map that it made, or a newer one (published, as in DirectoryReply).
+	// With committed and over: the map that it made, or a newer one (published, as in DirectoryReply).
 	Published []byte `protobuf:"bytes,3,opt,name=published" json:"published,omitempty"`
 }
 
