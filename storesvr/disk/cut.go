@@ -105,11 +105,9 @@ func (c *Cut) ofActive(g *generation) (all []change) {
 			all = c.sort(all)
 		}
 	}
-	for k, r := range g.records {
-		add(change{key: k, record: r})
-	}
+	g.each(false, func(k ids.Key, r state.Record) { add(change{key: k, record: r}) })
 	for k := range g.deleted {
-		if _, again := g.records[k]; !again {
+		if _, p := g.record(k); p != present {
 			add(change{key: k, deleted: true})
 		}
 	}
@@ -170,7 +168,7 @@ func (c *Cut) ledger(k ids.Key) (gaps []state.Gap, known bool) {
 		return nil, true
 	}
 	for _, g := range slices.Backward(c.frozen) {
-		if gaps, p := lookup(g, k, func(g *generation) map[ids.Key][]state.Gap { return g.gaps }); p != unknown {
+		if gaps, p := g.ledger(k); p != unknown {
 			return gaps, true
 		}
 	}

@@ -274,8 +274,16 @@ func TestAFlippedBitInTheLogIsNoticed(t *testing.T) {
 func TestAFlippedBitInARecordFailsTheStore(t *testing.T) {
 	dir := lived(t)
 	k := uid(7700)
-	pattern := append(appendKey(nil, k), state.EncodeRecord(nil, state.Record{Floor: 1, Bound: 2, Epoch: 1})...)
-	flip(t, filepath.Join(dir, StateFile), pattern)
+	var changes []change
+	for _, n := range []uint64{7700, 7800, 7900} {
+		changes = append(changes, change{key: uid(n), record: state.Record{Floor: 1, Bound: 2, Epoch: 1}})
+	}
+	bl, err := new(block).with(changes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, _ := blockOf(k)
+	flip(t, filepath.Join(dir, StateFile), append(id.append(nil), bl.sealed(id.append(nil))...))
 	if _, err := Verify(dir); !errors.As(err, new(*CorruptError)) {
 		t.Fatalf("verify: %v", err)
 	}
@@ -285,7 +293,7 @@ func TestAFlippedBitInARecordFailsTheStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if _, ok := s.Get(uid(7800)); !ok {
+	if _, ok := s.Get(uid(8000)); !ok {
 		t.Fatal("a good key is gone")
 	}
 	func() {

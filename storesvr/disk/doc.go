@@ -5,13 +5,14 @@
 //   - state.db is always the exact state after some applied Raft entry: dirty
 //     keys, the meta state and that entry's index are written in ONE bbolt
 //     transaction, so a replay skips what is in the file and redoes the rest.
-//   - Every value carries a checksum of its key and itself. A value that does not
-//     match is never used: the store fails (typed error), it does not guess.
+//   - Every value, which is a block of neighbouring uids or a name, carries a checksum
+//     of its key and itself. A value that does not match is never used: the store
+//     fails (typed error), it does not guess.
 //   - A snapshot is a view of one moment, streamed with flat memory. A restore
 //     is verified whole before it replaces the old file; until then the old state stands.
 //   - A Cut is a page of one moment too, memory and file alike, with the ledgers; it
 //     holds nothing up but a restore.
-//   - A directory of another cluster, Set or node, of a newer format, or with a
+//   - A directory of another cluster, Set or node, of another format, or with a
 //     part missing is refused with an error that names path, found, want and remedy.
 //     Nothing is ever reset.
 //

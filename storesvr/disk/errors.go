@@ -1,6 +1,9 @@
 package disk
 
-import "fmt"
+import (
+	"fmt"
+	"strconv"
+)
 
 // RefusedError says that a directory is not what this node may open.
 type RefusedError struct {
@@ -80,3 +83,14 @@ func (e *SnapshotError) Error() string {
 func (e *SnapshotError) Unwrap() error { return e.Err }
 
 const remedyWipe = "move the whole directory away (never a part of it) and start the node again, so that it takes the state from its peers"
+
+// wrongFormat refuses a file of another format than this program's.
+func wrongFormat(path string, found, want int) error {
+	remedy := "run the version of storesvr that wrote it, or "
+	if found > want {
+		remedy += "a newer one"
+	} else {
+		remedy += remedyWipe
+	}
+	return &RefusedError{Path: path, What: "format", Found: strconv.Itoa(found), Want: strconv.Itoa(want), Remedy: remedy}
+}

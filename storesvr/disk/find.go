@@ -17,21 +17,13 @@ func (s *Store) Find(keys []ids.Key) []state.Found {
 		return out
 	}
 	s.must(s.lookup(func(file *reader) error {
-		w := walk{path: s.path, cursor: file.records.Cursor()}
 		for _, i := range records {
-			b, err := w.to(keys[i])
-			if err != nil {
+			var err error
+			if out[i].Record, out[i].Known, err = file.at.get(keys[i]); err != nil {
 				return err
 			}
-			if b == nil {
-				continue
-			}
-			if out[i].Record, err = openRecord(w.raw, b); err != nil {
-				return &CorruptError{Path: s.path, What: "record of key " + keys[i].String(), Err: err}
-			}
-			out[i].Known = true
 		}
-		w = walk{path: s.path, cursor: file.gaps.Cursor()}
+		w := walk{path: s.path, cursor: file.gaps.Cursor()}
 		for _, i := range gaps {
 			b, err := w.to(keys[i])
 			if err != nil {
@@ -49,12 +41,12 @@ func (s *Store) findInMemory(keys []ids.Key, out []state.Found) (records, gaps [
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for i, k := range keys {
-		r, p := inMemory(s, k, func(g *generation) map[ids.Key]state.Record { return g.records })
+		r, p := inMemory(s, k, (*generation).record)
 		out[i].Record, out[i].Known = r, p == present
 		if p == unknown {
 			records = append(records, i)
 		}
-		held, p := inMemory(s, k, func(g *generation) map[ids.Key][]state.Gap { return g.gaps })
+		held, p := inMemory(s, k, (*generation).ledger)
 		out[i].HasGaps = len(held) > 0
 		if p == unknown {
 			gaps = append(gaps, i)

@@ -54,7 +54,7 @@ func (s *Store) flush(g *generation) {
 	began := time.Now()
 	err := boltError(s.path, "flush", Guard(s.path, "flush", func() error {
 		return s.db.Update(func(tx *bbolt.Tx) error {
-			if pages := int64(g.dirty()) * flushPagesPerKey; tx.Size()+pages*int64(s.db.Info().PageSize) > s.mapped {
+			if pages := int64(g.entries()) * flushPagesPerEntry; tx.Size()+pages*int64(s.db.Info().PageSize) > s.mapped {
 				s.reader.yield()
 			}
 			return s.writeGeneration(tx, g)
@@ -110,10 +110,11 @@ type pacer struct {
 	began time.Time
 }
 
-func (p *pacer) put() {
-	if p.puts++; p.puts%flushSlice != 0 {
+func (p *pacer) put(keys int) {
+	if p.puts += keys; p.puts < flushSlice {
 		return
 	}
+	p.puts = 0
 	took := min(time.Since(p.began), flushRestMax)
 	if p.calm() {
 		t := time.NewTimer(took)
@@ -135,30 +136,76 @@ func (p *pacer) calm() bool {
 // writeGeneration puts keys in order, so that neighbours share a page.
 func (s *Store) writeGeneration(tx *bbolt.Tx, g *generation) error {
 	p := &pacer{s: s, g: g, began: time.Now()}
-	records, gaps := tx.Bucket(bucketRecords), tx.Bucket(bucketGaps)
+	blocks, names, gaps := tx.Bucket(bucketBlocks), tx.Bucket(bucketNames), tx.Bucket(bucketGaps)
 	for _, c := range sorted(g.deleted) {
-		key := appendKey(make([]byte, 0, keyBytes), c.key)
-		if err := errors.Join(records.Delete(key), gaps.Delete(key)); err != nil {
+		if err := gaps.Delete(appendKey(make([]byte, 0, keyBytes), c.key)); err != nil {
 			return err
 		}
-		p.put()
+		p.put(1)
 	}
-	for _, c := range g.inOrder() {
-		if c.deleted {
-			continue
+	for order := g.inOrder(); len(order) > 0; {
+		n, err := 1, error(nil)
+		if inBlock(order[0].key) {
+			n = sameBlock(order)
+			err = writeBlock(s.path, blocks, order[:n])
+		} else {
+			err = writeName(names, &order[0])
 		}
-		if err := putRecord(records, c.key, c.record); err != nil {
+		if err != nil {
 			return err
 		}
-		p.put()
+		order = order[n:]
+		p.put(n)
 	}
 	for _, c := range sorted(g.gaps) {
 		if err := putGaps(gaps, c.key, c.value); err != nil {
 			return err
 		}
-		p.put()
+		p.put(1)
 	}
 	return tx.Bucket(bucketMeta).Put(keyState, seal(keyState, g.head))
+}
+
+// sameBlock is how many changes at the beginning are of one block.
+func sameBlock(order []change) int {
+	id, _ := blockOf(order[0].key)
+	n := 1
+	for n < len(order) && inBlock(order[n].key) && id.has(order[n].key) {
+		n++
+	}
+	return n
+}
+
+// writeBlock carries the changes of one block over to what the file has of it.
+func writeBlock(path string, b *bbolt.Bucket, changes []change) error {
+	id, _ := blockOf(changes[0].key)
+	key := id.append(make([]byte, 0, blockKeyBytes))
+	var old, now block
+	v := b.Get(key)
+	var err error
+	if v != nil {
+		old, err = openBlock(key, v)
+	}
+	if err == nil {
+		now, err = old.with(changes)
+	}
+	if err != nil {
+		return &CorruptError{Path: path, What: "block of key " + id.key(0).String(), Err: err}
+	}
+	switch {
+	case now.slots != (slotSet{}):
+		return b.Put(key, now.sealed(key))
+	case v != nil:
+		return b.Delete(key)
+	}
+	return nil
+}
+
+func writeName(b *bbolt.Bucket, c *change) error {
+	if c.deleted {
+		return b.Delete(appendKey(make([]byte, 0, keyBytes), c.key))
+	}
+	return putName(b, c.key, c.record)
 }
 
 // dirtyKey is one change of a generation.
@@ -180,7 +227,7 @@ func sorted[V any](m map[ids.Key]V) []dirtyKey[V] {
 // one allocation of a flush.
 const recordRoom = 24
 
-func putRecord(b *bbolt.Bucket, k ids.Key, r state.Record) error {
+func putName(b *bbolt.Bucket, k ids.Key, r state.Record) error {
 	key := appendKey(make([]byte, 0, keyBytes), k)
 	return b.Put(key, seal(key, state.EncodeRecord(make([]byte, 0, recordRoom), r)))
 }

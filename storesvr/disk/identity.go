@@ -8,10 +8,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 )
 
-// FormatVersion is of the whole directory: identity, state.db, the log's framing.
+// FormatVersion is of the directory: identity and the log's framing. See stateFormat, too.
 const FormatVersion = 1
 
 // Names of the files in a node's directory.
@@ -55,8 +54,7 @@ func LoadIdentity(dir string) (id Identity, ok bool, err error) {
 		return Identity{}, false, &CorruptError{Path: path, What: "not an identity", Err: err}
 	}
 	if f.Format != FormatVersion {
-		return Identity{}, false, &RefusedError{Path: path, What: "format", Found: strconv.Itoa(f.Format), Want: strconv.Itoa(FormatVersion),
-			Remedy: "run the version of storesvr that wrote it, or a newer one"}
+		return Identity{}, false, wrongFormat(path, f.Format, FormatVersion)
 	}
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()

@@ -10,11 +10,18 @@ import (
 	"github.com/seqsvr/seqsvr/storesvr/state"
 )
 
+// stateFormat is of state.db. Format 1 had an entry for each uid, too.
+const stateFormat = 2
+
 // Buckets of state.db, and the keys of the meta bucket.
 var (
-	bucketMeta    = []byte("meta")
-	bucketRecords = []byte("records")
-	bucketGaps    = []byte("gaps")
+	bucketMeta = []byte("meta")
+	// bucketBlocks has the records of uids, bucketNames those of names.
+	bucketBlocks = []byte("blocks")
+	bucketNames  = []byte("records")
+	bucketGaps   = []byte("gaps")
+
+	buckets = [][]byte{bucketMeta, bucketBlocks, bucketNames, bucketGaps}
 
 	keyFormat = []byte("format")
 	keyState  = []byte("state")

@@ -1,6 +1,7 @@
 package disk
 
 import (
+	"maps"
 	"slices"
 	"sync"
 
@@ -14,8 +15,12 @@ import (
 // While it is the active one only the apply goroutine changes it, under
 // Store.mu; frozen, it never changes.
 type generation struct {
-	records map[ids.Key]state.Record
-	gaps    map[ids.Key][]state.Gap
+	// Changed records: of uids by block, of names by key.
+	blocks map[blockID]*changedBlock
+	names  map[ids.Key]state.Record
+	// uids is how many records all blocks have.
+	uids int
+	gaps map[ids.Key][]state.Gap
 	// deleted keys: what older generations and the file have of them is gone;
 	// records and gaps may have something newer.
 	deleted map[ids.Key]struct{}
@@ -31,29 +36,134 @@ type generation struct {
 	order    []change
 }
 
+// changedBlock has the changed records of a block, in order of their slots.
+type changedBlock struct {
+	slots   slotSet
+	records []state.Record
+}
+
 type viewResult struct {
 	tx  *bbolt.Tx
 	err error
 }
 
 func newGeneration() *generation {
-	return &generation{records: map[ids.Key]state.Record{}, gaps: map[ids.Key][]state.Gap{}, deleted: map[ids.Key]struct{}{}}
+	return &generation{
+		blocks: map[blockID]*changedBlock{}, names: map[ids.Key]state.Record{},
+		gaps: map[ids.Key][]state.Gap{}, deleted: map[ids.Key]struct{}{},
+	}
+}
+
+// presence is what the changes in memory say of a key.
+type presence int
+
+const (
+	// unknown: the file says it.
+	unknown presence = iota
+	present
+	absent
+)
+
+func (g *generation) record(k ids.Key) (r state.Record, p presence) {
+	if inBlock(k) {
+		id, slot := blockOf(k)
+		if b := g.blocks[id]; b != nil && b.slots.has(slot) {
+			return b.records[b.slots.rank(slot)], present
+		}
+	} else if r, ok := g.names[k]; ok {
+		return r, present
+	}
+	return r, g.gone(k)
+}
+
+func (g *generation) ledger(k ids.Key) ([]state.Gap, presence) {
+	if gaps, ok := g.gaps[k]; ok {
+		return gaps, present
+	}
+	return nil, g.gone(k)
+}
+
+func (g *generation) gone(k ids.Key) presence {
+	if _, ok := g.deleted[k]; ok {
+		return absent
+	}
+	return unknown
+}
+
+func (g *generation) put(k ids.Key, r state.Record) {
+	if !inBlock(k) {
+		g.names[k] = r
+		return
+	}
+	id, slot := blockOf(k)
+	b := g.blocks[id]
+	if b == nil {
+		b = &changedBlock{}
+		g.blocks[id] = b
+	}
+	at := b.slots.rank(slot)
+	if b.slots.has(slot) {
+		b.records[at] = r
+		return
+	}
+	b.slots.set(slot)
+	b.records = slices.Insert(b.records, at, r)
+	g.uids++
+}
+
+func (g *generation) delete(k ids.Key) {
+	delete(g.gaps, k)
+	g.deleted[k] = struct{}{}
+	if !inBlock(k) {
+		delete(g.names, k)
+		return
+	}
+	id, slot := blockOf(k)
+	if b := g.blocks[id]; b != nil && b.slots.has(slot) {
+		at := b.slots.rank(slot)
+		b.slots.clear(slot)
+		b.records = slices.Delete(b.records, at, at+1)
+		g.uids--
+	}
+}
+
+// each visits all changed records: blocks in order if ordered is set.
+func (g *generation) each(ordered bool, f func(ids.Key, state.Record)) {
+	visit := func(id blockID, b *changedBlock) {
+		slot := -1
+		for _, r := range b.records {
+			slot = b.slots.next(slot + 1)
+			f(id.key(slot), r)
+		}
+	}
+	if ordered {
+		for _, id := range slices.SortedFunc(maps.Keys(g.blocks), blockID.compare) {
+			visit(id, g.blocks[id])
+		}
+	} else {
+		for id, b := range g.blocks {
+			visit(id, b)
+		}
+	}
+	for k, r := range g.names {
+		f(k, r)
+	}
 }
 
 // inOrder are the changed records by key. It is for a frozen generation: the
 // flush and whoever reads meanwhile share the work.
 func (g *generation) inOrder() []change {
 	g.ordering.Do(func() {
-		g.order = make([]change, 0, len(g.records)+len(g.deleted))
-		for k, r := range g.records {
-			g.order = append(g.order, change{key: k, record: r})
-		}
+		g.order = make([]change, 0, g.uids+len(g.names)+len(g.deleted))
+		g.each(true, func(k ids.Key, r state.Record) { g.order = append(g.order, change{key: k, record: r}) })
 		for k := range g.deleted {
-			if _, again := g.records[k]; !again {
+			if _, p := g.record(k); p != present {
 				g.order = append(g.order, change{key: k, deleted: true})
 			}
 		}
-		slices.SortFunc(g.order, compareChanges)
+		if len(g.order) > g.uids {
+			slices.SortFunc(g.order, compareChanges)
+		}
 	})
 	return g.order
 }
@@ -66,4 +176,9 @@ func (g *generation) answer(r viewResult) {
 	}
 }
 
-func (g *generation) dirty() int { return len(g.records) + len(g.gaps) + len(g.deleted) }
+func (g *generation) dirty() int { return g.uids + len(g.names) + len(g.gaps) + len(g.deleted) }
+
+// entries of the file that change, at most.
+func (g *generation) entries() int {
+	return len(g.blocks) + len(g.names) + len(g.gaps) + 2*len(g.deleted)
+}

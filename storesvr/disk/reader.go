@@ -1,7 +1,6 @@
 package disk
 
 import (
-	"bytes"
 	"sync"
 
 	"go.etcd.io/bbolt"
@@ -12,19 +11,20 @@ import (
 // before the flushed generation is dropped from memory, so that what is no longer
 // in memory is always in the transaction that comes next.
 type reader struct {
-	mu            sync.Mutex
-	tx            *bbolt.Tx
-	records, gaps *bbolt.Bucket
+	mu   sync.Mutex
+	tx   *bbolt.Tx
+	gaps *bbolt.Bucket
 	// at finds records; it keeps the memory of its path from one lookup to the next.
-	at *bbolt.Cursor
+	at *finder
 	// yields: a flush may have to map the file anew, which waits for every open
 	// transaction, so none is kept.
 	yields bool
 }
 
-// flushPagesPerKey bounds the pages that a flush adds for each changed key: its
-// leaf, what the leaf is split into, and the branches above.
-const flushPagesPerKey = 3
+// flushPagesPerEntry bounds the pages that a flush adds for each entry of the file
+// that changes: a leaf of the largest blocks (up to four of 6.5 kB), what it is split
+// into, and the branches above.
+const flushPagesPerEntry = 10
 
 // lookup runs f on the file as the last flush left it, with tx and what hangs on it set.
 func (s *Store) lookup(f func(r *reader) error) error {
@@ -39,8 +39,7 @@ func (s *Store) lookup(f func(r *reader) error) error {
 			if err != nil {
 				return err
 			}
-			r.tx, r.records, r.gaps = tx, tx.Bucket(bucketRecords), tx.Bucket(bucketGaps)
-			r.at = r.records.Cursor()
+			r.tx, r.gaps, r.at = tx, tx.Bucket(bucketGaps), newFinder(s.path, tx)
 		}
 		return f(r)
 	})
@@ -50,20 +49,12 @@ func (s *Store) lookup(f func(r *reader) error) error {
 	return boltError(s.path, "read", err)
 }
 
-// record is the value of a record's key; nil: there is none.
-func (r *reader) record(key []byte) []byte {
-	if k, v := r.at.Seek(key); bytes.Equal(k, key) {
-		return v
-	}
-	return nil
-}
-
 // end ends the transaction, if there is one. r.mu is held.
 func (r *reader) end() {
 	if r.tx != nil {
 		// A read transaction: its rollback cannot fail.
 		_ = r.tx.Rollback()
-		r.tx, r.records, r.gaps, r.at = nil, nil, nil, nil
+		r.tx, r.gaps, r.at = nil, nil, nil
 	}
 }
 

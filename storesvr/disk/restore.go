@@ -15,8 +15,8 @@ import (
 
 const (
 	restoreSuffix = ".restore"
-	// restoreBatch is how many keys a restore writes in one transaction.
-	restoreBatch = 32 << 10
+	// restoreBatch is how many entries a restore writes in one transaction.
+	restoreBatch = 4 << 10
 )
 
 // Restore replaces the state by the snapshot: Stage, and then the swap.
@@ -114,6 +114,8 @@ type builder struct {
 	tx    *bbolt.Tx
 	n     int
 	head  []byte
+	// run are the records of one block that were read so far.
+	run []change
 }
 
 func (b *builder) Head(applied uint64, meta *state.Meta) error {
@@ -161,14 +163,42 @@ func (b *builder) abort() {
 }
 
 func (b *builder) Record(k ids.Key, r state.Record) error {
-	bk, err := b.bucket(bucketRecords)
+	if len(b.run) > 0 {
+		if id, _ := blockOf(b.run[0].key); !inBlock(k) || !id.has(k) {
+			if err := b.endBlock(); err != nil {
+				return err
+			}
+		}
+	}
+	if inBlock(k) {
+		b.run = append(b.run, change{key: k, record: r})
+		return nil
+	}
+	bk, err := b.bucket(bucketNames)
 	if err != nil {
 		return err
 	}
-	return boltError(b.path, "restore", putRecord(bk, k, r))
+	return boltError(b.path, "restore", putName(bk, k, r))
+}
+
+// endBlock writes the block that was being read.
+func (b *builder) endBlock() error {
+	if len(b.run) == 0 {
+		return nil
+	}
+	bk, err := b.bucket(bucketBlocks)
+	if err != nil {
+		return err
+	}
+	err = writeBlock(b.path, bk, b.run)
+	b.run = b.run[:0]
+	return boltError(b.path, "restore", err)
 }
 
 func (b *builder) Gaps(k ids.Key, g []state.Gap) error {
+	if err := b.endBlock(); err != nil {
+		return err
+	}
 	bk, err := b.bucket(bucketGaps)
 	if err != nil {
 		return err
@@ -177,6 +207,9 @@ func (b *builder) Gaps(k ids.Key, g []state.Gap) error {
 }
 
 func (b *builder) Finish() error {
+	if err := b.endBlock(); err != nil {
+		return err
+	}
 	bk, err := b.bucket(bucketMeta)
 	if err != nil {
 		return err

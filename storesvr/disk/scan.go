@@ -70,11 +70,10 @@ const (
 // scanner walks over the file and the changes of a Cut side by side, in key order.
 // Where both have a key, the change is the newer one.
 type scanner struct {
-	cut    *Cut
-	cursor *bbolt.Cursor
-	raw    []byte
-	key    ids.Key
-	value  []byte
+	cut  *Cut
+	file *recordCursor
+	// key is the file's present one.
+	key ids.Key
 	// ledgers are the file's.
 	ledgers walk
 
@@ -87,7 +86,7 @@ type scanner struct {
 
 func (s *scanner) run(tx *bbolt.Tx) error {
 	f, after, changes := &s.cut.filter, s.cut.after, s.cut.changes
-	s.cursor = tx.Bucket(bucketRecords).Cursor()
+	s.file = newRecordCursor(s.cut.store.path, tx)
 	s.ledgers.cursor = tx.Bucket(bucketGaps).Cursor()
 	inFile, err := s.seek(f.first(after))
 	if err == nil && inFile && s.key == after && after != (ids.Key{}) {
@@ -113,9 +112,9 @@ func (s *scanner) run(tx *bbolt.Tx) error {
 			}
 			return nil
 		case f.covers(s.key):
-			r, bad := openRecord(s.raw, s.value)
+			r, bad := s.file.record()
 			if bad != nil {
-				return &CorruptError{Path: s.cut.store.path, What: "record of key " + s.key.String(), Err: bad}
+				return bad
 			}
 			if full, err := s.take(s.key, r); full || err != nil {
 				return err
@@ -205,26 +204,13 @@ func (s *scanner) target() (target ids.Key, more bool) {
 	return target, more
 }
 
-func (s *scanner) seek(k ids.Key) (bool, error) {
-	key, b := s.cursor.Seek(appendKey(nil, k))
-	return s.at(key, b)
-}
+func (s *scanner) seek(k ids.Key) (more bool, err error) { return s.at(s.file.seek(k)) }
 
-func (s *scanner) step() (bool, error) {
-	key, b := s.cursor.Next()
-	return s.at(key, b)
-}
+func (s *scanner) step() (more bool, err error) { return s.at(s.file.next()) }
 
-func (s *scanner) at(key, b []byte) (bool, error) {
-	if key == nil {
-		return false, nil
-	}
-	k, err := decodeKey(key)
-	if err != nil {
-		return false, &CorruptError{Path: s.cut.store.path, What: "key", Err: err}
-	}
-	s.key, s.raw, s.value = k, key, b
-	return true, nil
+func (s *scanner) at(err error) (more bool, _ error) {
+	s.key, more = s.file.key()
+	return more && err == nil, err
 }
 
 // nextOfSection is the first possible key of a section after k, which is of another one.

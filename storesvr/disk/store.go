@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -106,7 +105,7 @@ func stateOptions() *bbolt.Options {
 
 func initState(db *bbolt.DB) error {
 	return db.Update(func(tx *bbolt.Tx) error {
-		for _, b := range [][]byte{bucketMeta, bucketRecords, bucketGaps} {
+		for _, b := range buckets {
 			if _, err := tx.CreateBucketIfNotExists(b); err != nil {
 				return err
 			}
@@ -115,7 +114,7 @@ func initState(db *bbolt.DB) error {
 		if m.Get(keyFormat) != nil {
 			return nil
 		}
-		return m.Put(keyFormat, seal(keyFormat, binary.LittleEndian.AppendUint32(nil, FormatVersion)))
+		return m.Put(keyFormat, seal(keyFormat, binary.LittleEndian.AppendUint32(nil, stateFormat)))
 	})
 }
 
@@ -161,23 +160,37 @@ func Open(dir string, o Options) (*Store, error) {
 func checkState(path string, db *bbolt.DB) error {
 	return Guard(path, "its head cannot be read", func() error {
 		return db.View(func(tx *bbolt.Tx) error {
-			for _, b := range [][]byte{bucketMeta, bucketRecords, bucketGaps} {
-				if tx.Bucket(b) == nil {
-					return &CorruptError{Path: path, What: fmt.Sprintf("bucket %q is missing", b)}
-				}
+			if err := checkFormat(path, tx); err != nil {
+				return err
 			}
-			f, err := unseal(keyFormat, tx.Bucket(bucketMeta).Get(keyFormat))
-			if err != nil || len(f) != 4 {
-				return &CorruptError{Path: path, What: "its format is unreadable", Err: err}
-			}
-			if v := binary.LittleEndian.Uint32(f); v != FormatVersion {
-				return &RefusedError{Path: path, What: "format", Found: strconv.Itoa(int(v)), Want: strconv.Itoa(FormatVersion),
-					Remedy: "run the version of storesvr that wrote it, or a newer one"}
-			}
-			_, _, err = readHead(path, tx)
+			_, _, err := readHead(path, tx)
 			return err
 		})
 	})
+}
+
+func checkFormat(path string, tx *bbolt.Tx) error {
+	meta := tx.Bucket(bucketMeta)
+	if meta == nil {
+		return missingBucket(path, bucketMeta)
+	}
+	f, err := unseal(keyFormat, meta.Get(keyFormat))
+	if err != nil || len(f) != 4 {
+		return &CorruptError{Path: path, What: "its format is unreadable", Err: err}
+	}
+	if v := binary.LittleEndian.Uint32(f); v != stateFormat {
+		return wrongFormat(path, int(v), stateFormat)
+	}
+	for _, b := range buckets {
+		if tx.Bucket(b) == nil {
+			return missingBucket(path, b)
+		}
+	}
+	return nil
+}
+
+func missingBucket(path string, name []byte) error {
+	return &CorruptError{Path: path, What: fmt.Sprintf("bucket %q is missing", name)}
 }
 
 // readHead gives index 0 and no meta when nothing was applied yet.
@@ -215,24 +228,15 @@ func (s *Store) view(f func(*bbolt.Tx) error) error {
 // Get looks a record up.
 func (s *Store) Get(k ids.Key) (state.Record, bool) {
 	s.mu.RLock()
-	r, ok := inMemory(s, k, func(g *generation) map[ids.Key]state.Record { return g.records })
+	r, p := inMemory(s, k, (*generation).record)
 	s.mu.RUnlock()
-	if ok != unknown {
-		return r, ok == present
+	if p != unknown {
+		return r, p == present
 	}
 	found := false
-	var key [keyBytes]byte
-	s.must(s.lookup(func(file *reader) error {
-		b := file.record(appendKey(key[:0], k))
-		if b == nil {
-			return nil
-		}
-		var err error
-		if r, err = openRecord(key[:], b); err != nil {
-			return &CorruptError{Path: s.path, What: "record of key " + k.String(), Err: err}
-		}
-		found = true
-		return nil
+	s.must(s.lookup(func(file *reader) (err error) {
+		r, found, err = file.at.get(k)
+		return err
 	}))
 	return r, found
 }
@@ -240,9 +244,9 @@ func (s *Store) Get(k ids.Key) (state.Record, bool) {
 // Gaps looks a key's ledger up. The caller must not change it.
 func (s *Store) Gaps(k ids.Key) []state.Gap {
 	s.mu.RLock()
-	gaps, ok := inMemory(s, k, func(g *generation) map[ids.Key][]state.Gap { return g.gaps })
+	gaps, p := inMemory(s, k, (*generation).ledger)
 	s.mu.RUnlock()
-	if ok != unknown {
+	if p != unknown {
 		return gaps
 	}
 	var key [keyBytes]byte
@@ -260,38 +264,19 @@ func (s *Store) Gaps(k ids.Key) []state.Gap {
 	return gaps
 }
 
-// presence is what the changes in memory say of a key.
-type presence int
-
-const (
-	// unknown: the file says it.
-	unknown presence = iota
-	present
-	absent
-)
-
-func inMemory[V any](s *Store, k ids.Key, of func(*generation) map[ids.Key]V) (V, presence) {
-	v, ok := lookup(s.active, k, of)
-	for i := len(s.frozen) - 1; i >= 0 && ok == unknown; i-- {
-		v, ok = lookup(s.frozen[i], k, of)
+// inMemory asks the generations, from new to old.
+func inMemory[V any](s *Store, k ids.Key, ask func(*generation, ids.Key) (V, presence)) (V, presence) {
+	v, p := ask(s.active, k)
+	for i := len(s.frozen) - 1; i >= 0 && p == unknown; i-- {
+		v, p = ask(s.frozen[i], k)
 	}
-	return v, ok
-}
-
-func lookup[V any](g *generation, k ids.Key, of func(*generation) map[ids.Key]V) (v V, p presence) {
-	if v, ok := of(g)[k]; ok {
-		return v, present
-	}
-	if _, ok := g.deleted[k]; ok {
-		return v, absent
-	}
-	return v, unknown
+	return v, p
 }
 
 // Put changes a record in memory; Commit says up to which entry.
 func (s *Store) Put(k ids.Key, r state.Record) {
 	s.mu.Lock()
-	s.active.records[k] = r
+	s.active.put(k, r)
 	s.mu.Unlock()
 }
 
@@ -305,9 +290,7 @@ func (s *Store) PutGaps(k ids.Key, g []state.Gap) {
 // Delete forgets a key in memory, with its ledger.
 func (s *Store) Delete(k ids.Key) {
 	s.mu.Lock()
-	delete(s.active.records, k)
-	delete(s.active.gaps, k)
-	s.active.deleted[k] = struct{}{}
+	s.active.delete(k)
 	s.mu.Unlock()
 }
 

@@ -65,6 +65,9 @@ func verifyFile(path string, f func(*bbolt.Tx) error) error {
 }
 
 func verifyState(path string, tx *bbolt.Tx, rep *Report) error {
+	if err := checkFormat(path, tx); err != nil {
+		return err
+	}
 	applied, meta, err := readHead(path, tx)
 	if err != nil {
 		return err
@@ -76,13 +79,11 @@ func verifyState(path string, tx *bbolt.Tx, rep *Report) error {
 	}
 	h := sha256.New()
 	gaps := tx.Bucket(bucketGaps)
-	err = tx.Bucket(bucketRecords).ForEach(func(key, b []byte) error {
-		k, r, err := verifyRecord(path, key, b)
-		if err != nil {
-			return err
-		}
+	ferr, err := eachRecord(path, tx, func(k ids.Key, r state.Record) error {
+		key := appendKey(nil, k)
 		var g []state.Gap
 		if gb := gaps.Get(key); gb != nil {
+			var err error
 			if g, err = openGaps(key, gb); err != nil {
 				return &CorruptError{Path: path, What: "gap ledger of key " + k.String(), Err: err}
 			}
@@ -99,7 +100,7 @@ func verifyState(path string, tx *bbolt.Tx, rep *Report) error {
 		rep.Keys++
 		return nil
 	})
-	if err != nil {
+	if err = errors.Join(err, ferr); err != nil {
 		return err
 	}
 	err = gaps.ForEach(func(key, b []byte) error {
@@ -122,16 +123,6 @@ func verifyState(path string, tx *bbolt.Tx, rep *Report) error {
 	h.Write(binary.BigEndian.AppendUint64(nil, rep.Keys))
 	rep.Checksum = hex.EncodeToString(h.Sum(nil))
 	return nil
-}
-
-func verifyRecord(path string, key, b []byte) (k ids.Key, r state.Record, err error) {
-	if k, err = decodeKey(key); err != nil {
-		return k, r, &CorruptError{Path: path, What: "key", Err: err}
-	}
-	if r, err = openRecord(key, b); err != nil {
-		return k, r, &CorruptError{Path: path, What: "record of key " + k.String(), Err: err}
-	}
-	return k, r, nil
 }
 
 func verifyLog(path string, tx *bbolt.Tx, rep *Report) error {

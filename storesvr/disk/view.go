@@ -76,13 +76,19 @@ func (v *View) Head() (uint64, *state.Meta) { return v.applied, v.meta }
 
 // EachRecord visits all records in key order.
 func (v *View) EachRecord(f func(ids.Key, state.Record) error) error {
-	return v.each(bucketRecords, func(k ids.Key, key, b []byte) error {
-		r, err := openRecord(key, b)
-		if err != nil {
-			return &CorruptError{Path: v.path, What: "record of key " + k.String(), Err: err}
-		}
-		return f(k, r)
+	tx, err := v.open()
+	if err != nil {
+		return err
+	}
+	var ferr error
+	err = Guard(v.path, "read", func() error {
+		ferr, err = eachRecord(v.path, tx, f)
+		return err
 	})
+	if ferr != nil {
+		return ferr
+	}
+	return err
 }
 
 // EachGaps visits all gap ledgers in key order.
