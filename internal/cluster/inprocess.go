@@ -319,7 +319,7 @@ func (c *Cluster) WaitReady(ctx context.Context) error {
 			}
 		}
 	}
-	if err := c.createSets(ctx); err != nil {
+	if err := createSets(ctx, c.opts.Sets, c.storeAddrs); err != nil {
 		return err
 	}
 	for {

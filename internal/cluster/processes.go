@@ -87,11 +87,9 @@ func StartProcesses(ctx context.Context, o ProcessOptions) (_ *Processes, err er
 			return nil, err
 		}
 	}
-	for n := 1; n < p.opts.Sets; n++ {
-		set := setName(n)
-		if err := createSet(ctx, p.StoreAddrs(), set, addrsOf(p.StoresOf(set))); err != nil {
-			return nil, err
-		}
+	storesOf := func(set string) []string { return addrsOf(p.StoresOf(set)) }
+	if err := createSets(ctx, p.opts.Sets, storesOf); err != nil {
+		return nil, err
 	}
 	return p, p.WaitReady(ctx)
 }

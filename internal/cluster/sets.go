@@ -13,11 +13,10 @@ import (
 // createPause is between tries to make a Set known: its stores may have no leader yet.
 const createPause = 50 * time.Millisecond
 
-// createSets makes the Sets beyond the first known to the directory.
-func (c *Cluster) createSets(ctx context.Context) error {
-	for n := 1; n < c.opts.Sets; n++ {
-		set := setName(n)
-		if err := createSet(ctx, c.StoreAddrs(), set, c.storeAddrs(set)); err != nil {
+// createSets makes those of so many Sets that are beyond the first known to the directory.
+func createSets(ctx context.Context, sets int, storesOf func(set string) []string) error {
+	for n := 1; n < sets; n++ {
+		if err := createSet(ctx, storesOf(setName(0)), setName(n), storesOf(setName(n))); err != nil {
 			return err
 		}
 	}
