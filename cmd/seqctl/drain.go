@@ -103,8 +103,9 @@ func (d *drain) follow(ctx context.Context, conn *rpc.AdminConn) (*seqpb.Refusal
 	defer receiver.Wait()
 	defer close(done)
 	defer w.Close()
-	shown := newProgress(d.app, d.node)
+	shown, began := newProgress(d.app, "drain "+d.node, "sections"), time.Now()
 	defer shown.end()
+	var remaining uint32
 	for {
 		select {
 		case m := <-messages:
@@ -121,9 +122,10 @@ func (d *drain) follow(ctx context.Context, conn *rpc.AdminConn) (*seqpb.Refusal
 			if m.Done {
 				return nil, nil
 			}
-			shown.set(m.Moved, m.Remaining)
-		case <-shown.tick.C:
-			shown.line()
+			remaining = m.Remaining
+			shown.draw(uint64(m.Moved), uint64(m.Moved+m.Remaining))
+		case <-shown.line.C:
+			shown.say("%d of %d sections moved after %v", d.last.Moved, d.last.Moved+remaining, time.Since(began).Round(time.Second))
 		}
 	}
 }

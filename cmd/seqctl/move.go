@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
 	"github.com/seqsvr/seqsvr/client"
@@ -173,14 +172,20 @@ func (a *app) startMove(ctx context.Context, q *seqpb.SetMoveRequest) error {
 
 // followMove reports a move's progress until it is over.
 func (a *app) followMove(ctx context.Context, m *seqpb.MoveStatus) (*seqpb.MoveStatus, error) {
-	shown := moveProgress{app: a, began: time.Now()}
-	defer shown.end()
 	id := m.Id
+	shown := newProgress(a, fmt.Sprintf("move %d", id), "keys")
+	defer shown.end()
 	tick := time.NewTicker(movePoll)
 	defer tick.Stop()
+	if m.State != moveDone && m.State != moveAborted {
+		shown.say("%s", moveLine(m))
+	}
 	for m.State != moveDone && m.State != moveAborted {
-		shown.set(m)
+		shown.draw(m.Keys, m.KeysTotal)
 		select {
+		case <-shown.line.C:
+			shown.say("%s", moveLine(m))
+			continue
 		case <-tick.C:
 		case <-ctx.Done():
 			return nil, moveGoesOn(id)
@@ -219,33 +224,12 @@ func (a *app) moves(ctx context.Context, id uint64) ([]*seqpb.MoveStatus, error)
 	return rep.Moves, nil
 }
 
-// moveProgress tells on stderr how far a move is: a bar on a terminal, else a line a second.
-type moveProgress struct {
-	*app
-	began, said time.Time
-	bar         *progressbar.ProgressBar
-}
-
-func (p *moveProgress) set(m *seqpb.MoveStatus) {
-	if p.bars && m.KeysTotal > 0 {
-		if p.bar == nil {
-			p.bar = progressbar.NewOptions64(int64(m.KeysTotal),
-				progressbar.OptionSetWriter(p.err), progressbar.OptionSetDescription(fmt.Sprintf("move %d", m.Id)),
-				progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionSetItsString("keys"),
-				progressbar.OptionSetPredictTime(true), progressbar.OptionClearOnFinish(), progressbar.OptionUseANSICodes(true))
-		}
-		_ = p.bar.Set64(int64(min(m.Keys, m.KeysTotal)))
-		return
-	}
-	if p.bars || time.Since(p.said) < progressEvery {
-		return
-	}
-	p.said = time.Now()
+// moveLine is how far a move is.
+func moveLine(m *seqpb.MoveStatus) string {
 	if m.KeysTotal == 0 {
-		fmt.Fprintf(p.err, "move %d: %s%s\n", m.Id, m.State, because(m.Reason))
-		return
+		return m.State + because(m.Reason)
 	}
-	fmt.Fprintf(p.err, "move %d: %s, %d of about %d keys, %.0f keys/s, %v left%s\n", m.Id, m.State, m.Keys, m.KeysTotal,
+	return fmt.Sprintf("%s, %d of about %d keys, %.0f keys/s, %v left%s", m.State, m.Keys, m.KeysTotal,
 		m.KeysPerSecond, time.Duration(m.EtaSeconds*float64(time.Second)).Round(time.Second), because(m.Reason))
 }
 
@@ -254,10 +238,4 @@ func because(reason string) string {
 		return ""
 	}
 	return ": " + reason
-}
-
-func (p *moveProgress) end() {
-	if p.bar != nil {
-		_ = p.bar.Finish()
-	}
 }
