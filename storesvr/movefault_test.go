@@ -182,6 +182,44 @@ func TestASealedRangeWaitsForTheDirectory(t *testing.T) {
 	})
 }
 
+// What is sealed cannot thaw by itself: when its target cannot be compared for longer than
+// a freeze may last, the directory gives the part up, and the source serves on without it.
+func TestASealedRangeIsServedAgainWhenItsTargetStaysAway(t *testing.T) {
+	simulateSets(t, map[string]int{"s1": 3, "s2": 1}, nil, func(t *testing.T, w *realm) {
+		a := w.owner("s1")
+		defer a.crash()
+		a.fill(20)
+		cut := w.atNth("Freeze", 1, func() { w.setDown("s2", true) })
+		id := w.move("s1", "s2", uids(0, 199))
+		eventually(t, 10*time.Second, "the loss", cut.Load)
+		n := w.of["s1"].leader()
+		phase := func() (p state.OutPhase) {
+			if o := metaOf(t, n).Out[sets.MoveID(id)]; o != nil {
+				p = o.Phase
+			}
+			return p
+		}
+		eventually(t, time.Second, "a seal", func() bool { return phase() == state.OutSealed })
+		if r := a.extend(uid(0), 200); r.Refusal != state.RefusedFrozen {
+			t.Fatalf("raised while sealed: %+v", r)
+		}
+		took := eventually(t, time.Minute, "a thaw", func() bool { return phase() != state.OutSealed })
+		if phase() != state.OutThawed || took < sets.FreezeTimeoutDefault || took > 3*sets.FreezeTimeoutDefault {
+			t.Errorf("%v after %v, the limit of a freeze is %v", phase(), took, sets.FreezeTimeoutDefault)
+		}
+		if r := a.extend(uid(0), 200); r.Refusal != state.OK || r.HoleTo != 0 {
+			t.Errorf("after the thaw: %+v", r)
+		}
+		if m := w.status(id); m.State == "done" || m.Parts != 0 || !strings.Contains(m.Reason, "s2") {
+			t.Errorf("%+v", m)
+		}
+		w.setDown("s2", false)
+		if m := w.await(id, time.Minute, "done"); m.Keys != 20 {
+			t.Errorf("%+v", m)
+		}
+	})
+}
+
 // A part whose mover is gone for good, and whose directory answers, ends by the
 // word of the directory alone.
 func TestAnAbortedMoveLeavesTheRestWhereItWas(t *testing.T) {
