@@ -162,6 +162,7 @@ func TestASealedRangeWaitsForTheDirectory(t *testing.T) {
 		defer b.crash()
 		defer c.crash()
 		sealed := w.atNth("CommitPart", 1, func() {
+			time.Sleep(time.Millisecond) // whoever started the move has the answer
 			go w.of["s1"].kill("n1")
 			time.Sleep(50 * time.Millisecond)
 		})
