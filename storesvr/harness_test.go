@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"sync"
 	"testing"
 	"time"
@@ -417,15 +418,36 @@ func executeBatch(n *Node, cluster string, b state.Batch) (state.Reply, error) {
 // extend acquires or raises a key of the default uid space.
 func (a *alloc) extend(k ids.Key, step ids.Seq) state.OpResult {
 	a.t.Helper()
-	rep, err := a.execute(state.Op{Kind: state.OpExtend, Key: k, Epoch: a.epoch(k.Section(16)), Cur: a.holds[k], Step: step})
+	rep, err := a.execute(state.Op{Kind: state.OpExtend, Key: k, Epoch: a.epoch(k.Section(16)), Cur: a.held(k), Step: step})
 	if err != nil || rep.Refusal != state.OK {
 		a.t.Fatalf("%s extends %v: %v %v", a.node, k, rep.Refusal, err)
 	}
 	r := rep.Results[0]
 	if r.Refusal == state.OK {
+		a.mu.Lock()
 		a.holds[k] = max(a.holds[k], r.Floor)
+		a.mu.Unlock()
 	}
 	return r
+}
+
+func (a *alloc) held(k ids.Key) ids.Seq {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.holds[k]
+}
+
+// holding is a copy of what it holds.
+func (a *alloc) holding() map[ids.Key]ids.Seq {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return maps.Clone(a.holds)
+}
+
+func (a *alloc) drop(k ids.Key) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.holds, k)
 }
 
 func (a *alloc) epoch(sec ids.Section) ids.Epoch {
@@ -466,10 +488,10 @@ func (a *alloc) handBack() {
 	for _, r := range d.Revoke {
 		sec := ids.Section(r)
 		var ops []state.Op
-		for k, cur := range a.holds {
+		for k, cur := range a.holding() {
 			if k.Section(16) == sec {
 				ops = append(ops, state.Op{Kind: state.OpReturn, Key: k, Epoch: a.epoch(sec), Cur: cur})
-				delete(a.holds, k)
+				a.drop(k)
 			}
 		}
 		ops = append(ops, state.Op{Kind: state.OpRelease, Section: sec, Epoch: a.epoch(sec)})
@@ -489,7 +511,7 @@ func (a *alloc) vacate(d *seqpb.Directive) {
 		}
 		r := sets.Range{Space: ids.SpaceID(f.Range.Space), Lo: ids.Position(f.Range.Lo), Last: ids.Position(f.Range.Last)}
 		var ops []state.Op
-		for k, cur := range a.holds {
+		for k, cur := range a.holding() {
 			if r.Contains(k.Space, k.Position()) {
 				ops = append(ops, state.Op{Kind: state.OpReturn, Key: k, Epoch: a.epoch(k.Section(16)), Cur: cur})
 			}
@@ -501,7 +523,7 @@ func (a *alloc) vacate(d *seqpb.Directive) {
 			continue
 		}
 		for _, op := range ops {
-			delete(a.holds, op.Key)
+			a.drop(op.Key)
 		}
 		if a.vacated == nil {
 			a.vacated = map[[2]uint64]bool{}
