@@ -21,6 +21,9 @@ type memory struct {
 
 	indexMu sync.Mutex
 	pages   []pageIndex // by space ordinal
+
+	unsettledMu sync.Mutex
+	unsettled   []*section // those whose unsettled is set, each once
 }
 
 // lives counts the lives of all sections of all arenas of this process.
@@ -107,21 +110,30 @@ func (m *memory) find(k ids.Key) (Cell, bool) {
 }
 
 // ensure may be called only with the section locked.
-func (m *memory) ensure(s *section, ord int, kind ids.Kind, k ids.Key) (Cell, error) {
-	if kind == ids.KindUID {
-		return m.ensureUID(s, ord, k)
+func (m *memory) ensure(s *section, ord int, kind ids.Kind, k ids.Key, grow bool) (Cell, error) {
+	take := m.pool.take
+	if !grow {
+		take = noPage
 	}
-	return m.ensureName(s, ord, k)
+	if kind == ids.KindUID {
+		return m.ensureUID(s, ord, k, take)
+	}
+	return m.ensureName(s, ord, k, take)
 }
 
-func (m *memory) ensureUID(s *section, ord int, k ids.Key) (Cell, error) {
+// takeSlot gives out a zeroed page that is noted to hold d.
+type takeSlot func(d dirEntry) (slot uint32, mem *page, err error)
+
+func noPage(dirEntry) (uint32, *page, error) { return 0, nil, ErrNoPage }
+
+func (m *memory) ensureUID(s *section, ord int, k ids.Key, take takeSlot) (Cell, error) {
 	if k.Lo != 0 || k.Hi > m.spaces[ord].MaxUID {
 		return Cell{}, fmt.Errorf("%w: %s is no uid of space %q", ids.ErrBadKey, k, m.spaces[ord].Name)
 	}
 	id := pageID{ord, k.Hi >> ids.BlockShift}
 	meta := s.pages[id]
 	if meta == nil {
-		slot, mem, err := m.pool.take(dirEntry{kind: ids.KindUID, space: k.Space, no: id.block})
+		slot, mem, err := take(dirEntry{kind: ids.KindUID, space: k.Space, no: id.block})
 		if err != nil {
 			return Cell{}, err
 		}
@@ -157,14 +169,14 @@ func (m *memory) dropPage(s *section, id pageID, meta *pageMeta) {
 	m.pool.give(meta.slot)
 }
 
-func (m *memory) ensureName(s *section, ord int, k ids.Key) (Cell, error) {
+func (m *memory) ensureName(s *section, ord int, k ids.Key, take takeSlot) (Cell, error) {
 	set := &s.names[ord]
 	if e := set.find(k); e != nil {
 		return m.cell(nameCell(e), k), nil
 	}
 	t, table := set.roomy(k.Lo, m.guard, m.pool.give)
 	local, err := t.takeEntry(func(i int) (uint32, *page, error) {
-		return m.pool.take(dirEntry{kind: ids.KindName, space: k.Space, no: nameSlotNumber(s.no, table, i)})
+		return take(dirEntry{kind: ids.KindName, space: k.Space, no: nameSlotNumber(s.no, table, i)})
 	})
 	if err != nil {
 		return Cell{}, err
@@ -218,8 +230,47 @@ func (m *memory) free(s *section, ord int, kind ids.Kind, k ids.Key) {
 		s.keys.Add(-1)
 		t.limbo = append(t.limbo, limboName{uint16(local), m.guard.stamp()})
 		t.settle(m.guard, m.pool.give)
+		if len(t.limbo) > 0 && !s.unsettled {
+			s.unsettled = true
+			m.unsettledMu.Lock()
+			m.unsettled = append(m.unsettled, s)
+			m.unsettledMu.Unlock()
+		}
 		return
 	}
+}
+
+// settleNames gives the names' entries back whose grace has passed, and with the
+// last entry of a page the page. Without it a page would wait until a name next to
+// its last ones is freed or wanted.
+func (m *memory) settleNames() {
+	m.unsettledMu.Lock()
+	todo := m.unsettled
+	m.unsettled = nil
+	m.unsettledMu.Unlock()
+	for _, s := range todo {
+		if m.settleNamesOf(s) {
+			m.unsettledMu.Lock()
+			m.unsettled = append(m.unsettled, s)
+			m.unsettledMu.Unlock()
+		}
+	}
+}
+
+// settleNamesOf reports whether some of the section's names have readers still.
+func (m *memory) settleNamesOf(s *section) (more bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.names {
+		for _, t := range s.names[i].all() {
+			if t != nil {
+				t.settle(m.guard, m.pool.give)
+				more = more || len(t.limbo) > 0
+			}
+		}
+	}
+	s.unsettled = more
+	return more
 }
 
 // forget drops all keys of the section at once. Readers that still hold a cell

@@ -38,6 +38,9 @@ func (e *FullError) Error() string {
 
 func (e *FullError) Unwrap() error { return e.Err }
 
+// ErrNoPage: the key would need a page of its own.
+var ErrNoPage = errors.New("no page has a place for the key")
+
 // Reason is why an arena is not trusted.
 type Reason string
 

@@ -125,7 +125,13 @@ func (a *Arena) Hint(k ids.Key) {
 // Ensure finds a key or adds it, with nothing known of it. *FullError when there
 // is no room (memory just freed counts only when its readers have left),
 // *SectionClosedError when its section is not open. Hold the Guard.
-func (a *Arena) Ensure(k ids.Key) (Cell, error) {
+func (a *Arena) Ensure(k ids.Key) (Cell, error) { return a.ensure(k, true) }
+
+// EnsureInPlace is Ensure for those who must leave free pages to others: ErrNoPage
+// where the key would need one.
+func (a *Arena) EnsureInPlace(k ids.Key) (Cell, error) { return a.ensure(k, false) }
+
+func (a *Arena) ensure(k ids.Key, grow bool) (Cell, error) {
 	defer a.guard.Enter().Exit()
 	m := a.mem.Load()
 	if m == nil {
@@ -141,7 +147,7 @@ func (a *Arena) Ensure(k ids.Key) (Cell, error) {
 	if epoch, closed := s.state(); epoch == 0 || closed {
 		return Cell{}, &SectionClosedError{Section: s.no}
 	}
-	return m.ensure(s, ord, kind, k)
+	return m.ensure(s, ord, kind, k, grow)
 }
 
 // Free forgets one key, after it was closed, every guard entered before that was
@@ -162,6 +168,17 @@ func (a *Arena) Free(k ids.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m.free(s, ord, kind, k)
+}
+
+// Room lets what was freed serve other keys, as far as its readers have left, and
+// is how many pages more could hold keys now.
+func (a *Arena) Room() int64 {
+	m := a.mem.Load()
+	if m == nil {
+		return 0
+	}
+	m.settleNames()
+	return m.pool.room()
 }
 
 // Each calls f with the keys of a section until it returns false, also with keys

@@ -51,6 +51,8 @@ type nameSlotMeta struct {
 	bits  [namesPerSlot / 64]uint64
 	slot  uint32
 	taken uint8
+	// leaving: no name is added while other slots have room, so that it comes free.
+	leaving bool
 }
 
 type limboName struct {
@@ -272,12 +274,21 @@ func (t *nameTable) reindex() []atomic.Uint64 {
 func (t *nameTable) full() bool { return t.taken >= nameTableMax }
 
 // takeEntry finds a free entry, in a new slot if need be. The table must not be full.
+// Slots that are to come free are used only where the table can have no other.
 func (t *nameTable) takeEntry(newSlot func(i int) (uint32, *page, error)) (local int, err error) {
 	empty := len(t.meta)
 	for i := range t.meta {
 		if t.slots[i].Load() == nil {
 			empty = min(empty, i)
+		} else if t.meta[i].leaving {
+			continue
 		} else if local, ok := t.takeFrom(i); ok {
+			return local, nil
+		}
+	}
+	for i := 0; empty == nameTableSlots && i < len(t.meta); i++ {
+		if local, ok := t.takeFrom(i); ok {
+			t.meta[i].leaving = false
 			return local, nil
 		}
 	}

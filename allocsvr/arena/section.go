@@ -23,6 +23,8 @@ type section struct {
 	mu    sync.Mutex
 	pages map[pageID]*pageMeta
 	names []nameSet // by space ordinal
+	// unsettled: names were freed that may have readers still.
+	unsettled bool
 
 	records []*Page
 }

@@ -93,8 +93,10 @@ func (sh Shelf) Look(age bool, f func(h Held)) {
 	if marks == nil {
 		return
 	}
+	open := false
 	see := func(i int, k ids.Key, c Cell) {
 		cur, _, closed := c.Load()
+		open = open || !closed
 		m := uint8(cur) & markNumber
 		old := marks.get(i)
 		if old&markNumber == m {
@@ -124,6 +126,28 @@ func (sh Shelf) Look(age bool, f func(h Held)) {
 		if w := nameCell(e); w[0].Load() != 0 {
 			k.Hi, k.Lo = e[0].Load(), e[1].Load()
 			see(i, k, sh.m.cell(w, k))
+		}
+	}
+	if open {
+		sh.leave(false) // not all of it went, or it did not come free
+	}
+}
+
+// Leave has no name added to the shelf, if the names there can go elsewhere, until
+// it has come free or a look finds a key that is open. All of its keys are about to
+// be closed: their places are worth more together, as a page for keys of any kind.
+func (sh Shelf) Leave() {
+	if sh.uids == nil {
+		sh.leave(true)
+	}
+}
+
+func (sh Shelf) leave(leaving bool) {
+	sh.sec.mu.Lock()
+	defer sh.sec.mu.Unlock()
+	if tables := sh.sec.names[sh.ord].all(); sh.table < len(tables) && tables[sh.table] != nil {
+		if t := tables[sh.table]; t.slots[sh.slot].Load() == sh.mem {
+			t.meta[sh.slot].leaving = leaving
 		}
 	}
 }

@@ -96,6 +96,15 @@ func (p *slotPool) settle() {
 	p.settleLocked()
 }
 
+// room is how many slots can be taken now, if the file can grow as far as it may.
+func (p *slotPool) room() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.settleLocked()
+	extents := (p.bytesMax - p.front) / extentBytes
+	return int64(len(p.free)) + extents*extentSlots - int64(p.fresh)
+}
+
 // settleLocked frees the slots whose grace has passed.
 func (p *slotPool) settleLocked() {
 	for len(p.limbo) > 0 && p.guard.passed(p.limbo[0].stamp) {
