@@ -2,22 +2,20 @@ package allocsvr
 
 import (
 	"context"
-	"slices"
 	"time"
 )
 
-// await is what an ask waits for before it is looked at again: exactly one of
-// raising, soon, room and news.
+// await is what an ask waits for before it is looked at again: raising, soon or
+// room, at most one of them; else news of who owns the section or the range.
 type await struct {
 	ask     int
 	raising *extend
 	// soon: its key's hand-back is under way, or there is nothing to wait for any more.
 	soon <-chan struct{}
-	// room in the arena.
-	room <-chan struct{}
-	// news of who owns the section or the range.
-	news  <-chan struct{}
-	until time.Time // of waiting for anything but a raise
+	// room: a page in the arena; see parked.
+	room bool
+	// until is for how long to wait for anything but a raise.
+	until time.Time
 	// late is the failure if the caller's time runs out; nil: the usual.
 	late *Failure
 }
@@ -30,12 +28,9 @@ type await struct {
 // request of more keys than the arena holds would have them handed back unused, and
 // one with a key whose range is moving would have its numbers lie about. Then
 // come the hand-backs, which end as soon as raises do. Room and news may be long
-// in coming; any of them will do.
-func (s *Server) awaitAll(ctx context.Context, w *world, waits []await, asks []ask, out []answer, again []int) []int {
-	if slices.ContainsFunc(waits, func(aw await) bool { return aw.room != nil }) {
-		w.sweeper.hurry()
-	}
-	s.awaitSoonest(ctx, waits, out)
+// in coming; any of them will do. turn: there may be room for those that are parked.
+func (s *Server) awaitAll(ctx context.Context, waits []await, p *parked, news <-chan struct{}, asks []ask, out []answer, again []int) (_ []int, turn bool) {
+	turn = s.awaitSoonest(ctx, waits, p, news, out)
 	for _, aw := range waits {
 		switch {
 		case out[aw.ask].fail != nil:
@@ -51,11 +46,14 @@ func (s *Server) awaitAll(ctx context.Context, w *world, waits []await, asks []a
 			asks[aw.ask].noteRaise(aw.raising)
 		}
 	}
-	return again
+	if ctx.Err() != nil || s.closed() {
+		p.fail(out, s.closed())
+	}
+	return again, turn
 }
 
 // awaitSoonest is awaitAll's waiting.
-func (s *Server) awaitSoonest(ctx context.Context, waits []await, out []answer) {
+func (s *Server) awaitSoonest(ctx context.Context, waits []await, p *parked, news <-chan struct{}, out []answer) (turn bool) {
 	var raised, returned bool
 	for _, aw := range waits {
 		if aw.raising == nil {
@@ -72,8 +70,8 @@ func (s *Server) awaitSoonest(ctx context.Context, waits []await, out []answer) 
 			s.awaitAny(ctx, aw.until, aw.soon, nil)
 		}
 	}
-	if !raised && !returned && len(waits) > 0 {
-		s.awaitChange(ctx, waits)
+	if !raised && !returned && len(waits)+len(p.asks) > 0 {
+		turn = s.awaitChange(ctx, waits, p, news)
 	}
 	if s.closed() {
 		for _, aw := range waits {
@@ -82,29 +80,28 @@ func (s *Server) awaitSoonest(ctx context.Context, waits []await, out []answer) 
 			}
 		}
 	}
+	return turn
 }
 
 // awaitChange waits until there may be room, or there are news, for any of those
-// who wait for that. The bell of the first who asked is rung no later than others'.
-func (s *Server) awaitChange(ctx context.Context, waits []await) {
-	var room, news <-chan struct{}
-	until := waits[0].until
+// who wait for that. The bell is that which was got before any of them was looked at.
+func (s *Server) awaitChange(ctx context.Context, waits []await, p *parked, news <-chan struct{}) (turn bool) {
+	var until time.Time
 	for _, aw := range waits {
-		if room == nil {
-			room = aw.room
-		}
-		if news == nil {
-			news = aw.news
-		}
-		if aw.until.Before(until) {
+		if until.IsZero() || aw.until.Before(until) {
 			until = aw.until
 		}
 	}
-	if room != nil {
-		s.crowded.Add(1)
-		defer s.crowded.Add(-1)
+	if len(p.asks) == 0 {
+		s.awaitAny(ctx, until, news, nil)
+		return false
 	}
-	s.awaitAny(ctx, until, room, news)
+	if until.IsZero() || p.lookAt.Before(until) {
+		until = p.lookAt
+	}
+	at := s.line.join()
+	s.awaitAny(ctx, until, at.turn, news)
+	return s.line.leave(at)
 }
 
 // awaitAny returns at the first of all these; until may be zero for never.

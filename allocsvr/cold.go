@@ -29,23 +29,64 @@ func (s *Server) allocateCold(ctx context.Context, w *world, asks []ask, out []a
 	handOver := time.Now().Add(min(handOverWait, wait/2))
 
 	waits := make([]await, 0, len(cold))
+	p := parked{s: s, w: w}
+	defer p.leave()
+	var turn bool
 	for {
 		// The lease, the section and the caller's patience are looked at again after each wait.
-		if cold = s.passCold(w, asks, out, cold); len(cold) == 0 {
+		news := s.news.wait() // before looking, so that no change is missed
+		p.begin(turn)
+		if !turn {
+			cold = p.unpark(cold, asks)
+		}
+		s.count.coldLooks.Add(uint64(len(cold)))
+		if cold = s.passCold(w, asks, out, cold); len(cold)+len(p.asks) == 0 {
+			p.end(asks)
 			return
 		}
 		waits = waits[:0]
 		for _, i := range cold {
-			aw, fail := s.want(w, &asks[i], handOver)
-			if fail != nil {
-				out[i].fail = fail
+			if p.behind.has(asks[i].key, asks, p.fresh) {
+				p.park(i, nil)
 				continue
 			}
-			aw.ask = i
-			waits = append(waits, aw)
+			aw, fail := s.want(w, &asks[i], handOver, p.mayTake)
+			switch {
+			case fail != nil:
+				out[i].fail = fail
+			case aw.room:
+				p.park(i, aw.late)
+			default:
+				aw.ask = i
+				waits = append(waits, aw)
+			}
 		}
-		cold = s.awaitAll(ctx, w, waits, asks, out, cold[:0])
+		waits = s.wantParked(w, &p, asks, out, handOver, waits)
+		p.end(asks)
+		cold, turn = s.awaitAll(ctx, waits, &p, news, asks, out, cold[:0])
 	}
+}
+
+// wantParked has keys raised for which there was no room before, one by one until
+// there is none again, if it is the request's turn.
+func (s *Server) wantParked(w *world, p *parked, asks []ask, out []answer, handOver time.Time, waits []await) []await {
+	for len(p.asks) > 0 && p.turn {
+		i := p.asks[0]
+		s.count.coldLooks.Add(1)
+		aw, fail := s.want(w, &asks[i], handOver, true)
+		if aw.room {
+			p.full(aw.late)
+			break
+		}
+		p.asks = p.asks[1:]
+		if fail != nil {
+			out[i].fail = fail
+			continue
+		}
+		aw.ask = i
+		waits = append(waits, aw)
+	}
+	return waits
 }
 
 // passCold is pass for keys that needed more than the hot path. Unlike it, it
@@ -117,26 +158,25 @@ func (s *Server) takeFirst(w *world, sec *section, a *ask, out *answer, in arena
 	return true
 }
 
-// want has a key raised, and says what to wait for.
-func (s *Server) want(w *world, a *ask, handOver time.Time) (await, *Failure) {
+// want has a key raised, and says what to wait for. mayTake: a page, if it needs one.
+func (s *Server) want(w *world, a *ask, handOver time.Time, mayTake bool) (await, *Failure) {
 	sec := w.section(a.key)
-	news := s.news.wait() // before looking, so that no change is missed
 	sec.mu.Lock()
 	defer sec.mu.Unlock()
 	ours := w.ranges.Load()
 	if a.refused {
 		// The store knows more of the ranges than we do: look again when we may have heard.
 		a.refused = false
-		return await{news: news, until: time.Now().Add(min(movingRetryMin<<min(a.refusals, 10), movingRetryMax)), late: errMoving}, nil
+		return await{until: time.Now().Add(min(movingRetryMin<<min(a.refusals, 10), movingRetryMax)), late: errMoving}, nil
 	}
 	if ours.isFrozen(a.key) {
-		return await{news: news, until: time.Now().Add(s.cfg.MaxWait), late: errMoving}, nil
+		return await{until: time.Now().Add(s.cfg.MaxWait), late: errMoving}, nil
 	}
 	if !sec.servingAt(w, sec.epoch) || !ours.has(a.key) {
 		if fail, stay := s.elsewhere(w, sec, a.key); !stay || !time.Now().Before(handOver) {
 			return await{}, fail
 		}
-		return await{news: news, until: handOver}, nil
+		return await{until: handOver}, nil
 	}
 	if h, ok := sec.holes[a.key]; ok && h.bound-h.floor >= ids.Seq(a.n) {
 		// It came in since we looked.
@@ -145,7 +185,7 @@ func (s *Server) want(w *world, a *ask, handOver time.Time) (await, *Failure) {
 	e := sec.extending[a.key]
 	if e == nil {
 		// Room for the key first: what cannot be kept must not be acquired.
-		if aw, fail, stay := s.ensure(w, sec, a.key); fail != nil || stay {
+		if aw, fail, stay := s.ensure(w, sec, a, mayTake); fail != nil || stay {
 			return aw, fail
 		}
 		e = &extend{s: s, w: w, sec: sec, key: a.key, epoch: sec.epoch, done: make(chan struct{})}
@@ -168,7 +208,8 @@ func (s *Server) want(w *world, a *ask, handOver time.Time) (await, *Failure) {
 
 // ensure has the arena hold the key, open. stay: wait first, for room or for the
 // key's hand-back, and look again. It needs sec.mu, with the section serving.
-func (s *Server) ensure(w *world, sec *section, k ids.Key) (aw await, fail *Failure, stay bool) {
+func (s *Server) ensure(w *world, sec *section, a *ask, mayTake bool) (aw await, fail *Failure, stay bool) {
+	k := a.key
 	patience := time.Now().Add(s.cfg.MaxWait)
 	if sec.doubted[k] {
 		return await{}, errUntrusted, false
@@ -176,20 +217,30 @@ func (s *Server) ensure(w *world, sec *section, k ids.Key) (aw await, fail *Fail
 	if ev := sec.returning[k]; ev != nil {
 		return await{soon: ev.done, until: patience}, nil, true
 	}
-	room := s.room.wait() // before trying, so that no change is missed
 	defer s.arena.Guard().Enter().Exit()
-	cell, err := s.arena.Ensure(k)
-	var full *arena.FullError
-	if errors.As(err, &full) && s.cfg.ArenaHighWater >= 0 {
-		return await{room: room, until: patience, late: ensureFailure(err)}, nil, true
+	ensure := s.arena.Ensure
+	if !mayTake && s.cfg.ArenaHighWater >= 0 {
+		ensure = s.arena.EnsureInPlace
 	}
-	if err != nil {
+	cell, err := ensure(k)
+	var full *arena.FullError
+	switch {
+	case err == nil:
+	case err == arena.ErrNoPage:
+		return await{room: true}, nil, true
+	case errors.As(err, &full) && s.cfg.ArenaHighWater >= 0:
+		return await{room: true, late: ensureFailure(err)}, nil, true
+	default:
 		return await{}, ensureFailure(err), false
 	}
-	if _, bound, closed := cell.Load(); closed && bound == 0 {
+	switch cur, bound, closed := cell.Load(); {
+	case closed && bound == 0:
 		s.forgetKey(k) // nothing was issued from it
 		return await{soon: closedChan, until: patience}, nil, true
-	} else if closed {
+	case !closed && bound != 0 && bound-cur >= ids.Seq(a.n):
+		// Others had it raised since we looked.
+		return await{soon: closedChan, until: patience}, nil, true
+	case closed:
 		// A process before us closed it, and may not have handed it back.
 		ev := s.closeKey(w, sec, k, cell)
 		if err := s.queue.Submit(raise.HandBack, ev); err != nil {

@@ -20,6 +20,8 @@
 //   - A key is forgotten only after its hand-back was acknowledged.
 //   - A key that is idle, or that must make room, is handed back while its section
 //     serves (evict.go, sweep.go); a call for it waits for that and goes on at the next number.
+//   - What a full arena costs is bounded by the keys that get room, not by those that
+//     wait for it: one request at a time looks (room.go).
 //   - Only keys of ranges that the Set map gives to the Set are served, and of those
 //     none of a range that is frozen for a move (ranges.go, freeze.go). The store
 //     keeps the ranges too, and its word counts.

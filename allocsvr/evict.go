@@ -158,7 +158,6 @@ func (ev *eviction) Done(res state.OpResult, err error) {
 		// is another Set's by now.
 		s.forgetKey(ev.key)
 		s.count.evicted.Add(1)
-		s.room.ring()
 	case state.RefusedNotOwner, state.RefusedEpoch:
 		sec.notOurs(ev.w, ev.epoch, s.log)
 	default:

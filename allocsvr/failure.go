@@ -37,6 +37,7 @@ var (
 	errNotOwner     = &Failure{Code: seqpb.Code_CODE_NOT_OWNER, Message: "no owner of the key's section is known; fetch the routes and try again"}
 	errMoving       = &Failure{Code: seqpb.Code_CODE_NOT_READY, Message: "the key's range is moving from one set to another; try again"}
 	errBusyWaiting  = &Failure{Code: seqpb.Code_CODE_BUSY, Message: "too many requests wait for the store group; back off"}
+	errCrowded      = &Failure{Code: seqpb.Code_CODE_BUSY, Message: "the arena is full and others wait for room too: raise the arena's size limit, let idle keys be handed back sooner, or add a node"}
 	errWouldWait    = &Failure{Code: seqpb.Code_CODE_BUSY, Message: "the key needs a call that may wait"}
 	errUntrusted    = &Failure{Code: seqpb.Code_CODE_UNAVAILABLE, Message: "the store group contradicts this node's memory of the key; see its log"}
 )

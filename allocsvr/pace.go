@@ -11,16 +11,17 @@ import (
 // in a row its number has stood still, and their ends say what that means in time.
 //
 // For want of room whole pages go, those first of which no key was used for
-// longest; if a lap finds none of that age, the next takes younger ones. Pages in
-// use go only if a caller waits for room. Pure.
+// longest: each lap counts what it leaves, and the next takes from the oldest of
+// that. Pages in use go only if a caller waits for room. Pure.
 type pace struct {
 	idleAfter time.Duration // ≤ 0: a key is never idle
 	// ends of the last laps, the newest first.
 	ends [arena.AgeMax]time.Duration
 	laps int
 	// crowd is from which age on a page goes for want of room.
-	crowd  int
-	chosen int // pages, in this lap
+	crowd int
+	// left are the pages that stayed in this lap, by the age of their youngest key.
+	left [arena.AgeMax + 1]int
 	// spent: there is nothing to choose before keys have aged.
 	spent bool
 }
@@ -41,27 +42,28 @@ func (p *pace) lapEvery(pressed bool) time.Duration {
 	return p.idleAfter / 2
 }
 
-// ended tells of the end of a lap: whether it aged, whether room was wanted, and
-// whether somebody waited for it.
-func (p *pace) ended(now time.Duration, aged, pressed, crowded bool) {
+// began tells of a lap: the last one's oldest pages, if they were not used since,
+// are older by one if it ages.
+func (p *pace) began(aging bool) {
+	p.left = [arena.AgeMax + 1]int{}
+	if aging {
+		p.crowd = min(p.crowd+1, arena.AgeMax)
+	}
+}
+
+// ended tells of the end of a lap: whether it aged, and whether somebody waits for room.
+func (p *pace) ended(now time.Duration, aged, crowded bool) {
 	if aged {
 		copy(p.ends[1:], p.ends[:])
 		p.ends[0] = now
 		p.laps++
-		p.spent = false
 	}
-	switch {
-	case !pressed || p.chosen > 0:
-	case p.crowd > 1 || p.crowd == 1 && crowded:
+	p.crowd = arena.AgeMax
+	for p.crowd > 0 && p.left[p.crowd] == 0 {
 		p.crowd--
-	default:
-		p.spent = p.crowd == 1
 	}
-	p.chosen = 0
+	p.spent = p.crowd == 0 && !crowded
 }
-
-// relieved: there is room again.
-func (p *pace) relieved() { p.crowd, p.spent = arena.AgeMax, false }
 
 // idle: a key of this age has certainly not been used for idleAfter.
 func (p *pace) idle(age int, now time.Duration) bool {
@@ -69,7 +71,12 @@ func (p *pace) idle(age int, now time.Duration) bool {
 }
 
 // old: a page whose youngest key is of this age goes for want of room.
-func (p *pace) old(youngest int) bool { return youngest >= p.crowd }
+func (p *pace) old(youngest int, crowded bool) bool {
+	return youngest >= p.crowd && (youngest > 0 || crowded)
+}
+
+// stays tells of a page that does not go.
+func (p *pace) stays(youngest int) { p.left[youngest]++ }
 
 // waterMark says when room is wanted: from high on, until low.
 type waterMark struct{ high, low int64 }

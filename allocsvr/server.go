@@ -37,9 +37,8 @@ type Server struct {
 	previous arena.Identity
 
 	door      *door
-	news      bell         // something about sections, routes or the lease changed
-	room      bell         // there may be room in the arena
-	crowded   atomic.Int64 // requests that wait for room
+	news      bell // something about sections, routes or the lease changed
+	line      line
 	waiting   atomic.Int64
 	watched   atomic.Int64 // keys, of all subscriptions
 	forgotten forgotten

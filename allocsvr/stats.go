@@ -9,7 +9,7 @@ import (
 
 // counters count since the start. None is touched by a call that is served warm.
 type counters struct {
-	raises, prefetches, coldWaits, busy, discontinuities, released atomic.Uint64
+	raises, prefetches, coldWaits, coldLooks, busy, discontinuities, released atomic.Uint64
 	// Keys handed back one by one: evicted since the start, and returning now.
 	evicted   atomic.Uint64
 	returning atomic.Int64
@@ -35,8 +35,9 @@ type Stats struct {
 	// Steps of the raises that came about, by space.
 	Steps []SpaceSteps
 	// ColdWaits are requests that had to wait, Waiting those that do now.
-	ColdWaits uint64
-	Waiting   int64
+	// ColdLooks at single keys they took, and Crowded are those that wait for room in the arena.
+	ColdWaits, ColdLooks uint64
+	Waiting, Crowded     int64
 	// Watched keys, of all subscriptions.
 	Watched int64
 	// Busy are refusals for want of room in a queue.
@@ -68,7 +69,7 @@ func (s *Server) Stats() Stats {
 	q, a, win := s.queue.Stats(), s.arena.Stats(), s.window.Stats()
 	st := Stats{
 		Node: s.cfg.Node, Keys: a.Keys, ArenaBytes: a.Bytes, ArenaLimit: a.Limit,
-		Raises: s.count.raises.Load(), Prefetches: s.count.prefetches.Load(), ColdWaits: s.count.coldWaits.Load(),
+		Raises: s.count.raises.Load(), Prefetches: s.count.prefetches.Load(), ColdWaits: s.count.coldWaits.Load(), ColdLooks: s.count.coldLooks.Load(), Crowded: s.line.crowded.Load(),
 		Waiting: s.waiting.Load(), Watched: s.watched.Load(), Busy: s.count.busy.Load() + q.Refused, Discontinuities: s.count.discontinuities.Load(),
 		Released: s.count.released.Load(), Evicted: s.count.evicted.Load(), Returning: s.count.returning.Load(), Batches: q.Batches, BatchRetries: q.Retries, Queued: q.Queued,
 		LeaseRemaining: s.session.Remaining(), Rate: s.load.lastRate(),

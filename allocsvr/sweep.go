@@ -26,12 +26,17 @@ type sweeper struct {
 	lapping bool
 	aging   bool // this lap ages
 	pressed bool
-	// leaving pages are on their way out: closed whole since nothing was on its way.
-	leaving int64
-	sec     int // whose shelves are being looked at
-	shelves []arena.Shelf
-	held    []arena.Held
-	picked  []arena.Held
+	crowded bool
+	// closed is how many keys were; leaving has, for each page that was closed whole and
+	// is on its way out, how many it was then.
+	closed  int64
+	leaving []int64
+	// sec comes next, and so many after it, in this lap: the last one ended there. A
+	// lap that is for room only stops where there is enough, so each page is tried in its turn.
+	sec, left int
+	shelves   []arena.Shelf
+	held      []arena.Held
+	picked    []arena.Held
 }
 
 const (
@@ -77,17 +82,24 @@ func (v *sweeper) run(ctx context.Context) {
 	}
 	t := time.NewTimer(tick)
 	defer t.Stop()
+	var stepped time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-t.C:
 		case <-v.wake:
+			// Room is no sooner there for asking more often.
+			if rest := sweepHurry - time.Since(stepped); rest > 0 {
+				t.Reset(rest)
+				continue
+			}
 		}
+		stepped = time.Now()
 		if !v.w.lost.Load() {
 			v.step(ctx)
 		}
-		if v.pressed || v.s.crowded.Load() > 0 {
+		if v.pressed || v.s.line.crowded.Load() > 0 {
 			t.Reset(min(tick, sweepHurry))
 		} else {
 			t.Reset(tick)
@@ -97,38 +109,39 @@ func (v *sweeper) run(ctx context.Context) {
 
 // step looks at some shelves, if it is time to, and hands back what should go.
 func (v *sweeper) step(ctx context.Context) {
+	v.crowded = v.s.line.crowded.Load() > 0
+	// Each step looks anew: pages may have passed their grace since they were freed.
+	if v.s.arena.Room() > 0 && v.crowded {
+		v.s.line.next()
+	}
 	keys, used, limit := v.s.arena.Usage()
 	g := waterMarkOf(limit, v.s.cfg.ArenaHighWater)
-	crowded := v.s.crowded.Load() > 0
-	if crowded {
-		v.s.room.ring() // pages may have passed their grace since they were freed
+	// Keys are handed back in the order in which they were closed.
+	for back := v.closed - v.s.count.returning.Load(); len(v.leaving) > 0 && v.leaving[0] <= back; {
+		v.leaving = v.leaving[1:]
 	}
-	if v.s.count.returning.Load() == 0 {
-		v.leaving = 0
-	}
-	was := v.pressed
-	v.pressed = v.s.cfg.ArenaHighWater >= 0 && (g.pressed(was, keys, used, limit) || crowded && used > g.low)
-	if was && !v.pressed {
-		v.pace.relieved()
-	}
+	v.pressed = v.s.cfg.ArenaHighWater >= 0 && (g.pressed(v.pressed, keys, used, limit) || v.crowded && used > g.low)
 	now := time.Now()
-	if !v.lapping {
-		v.aging = v.lapped.IsZero() || now.Sub(v.lapped) >= v.pace.lapEvery(v.pressed)
-		v.lapping = v.aging || v.pressed && (crowded || !v.pace.spent)
-		v.sec, v.shelves = 0, nil
-		if v.aging {
+	due := v.lapped.IsZero() || now.Sub(v.lapped) >= v.pace.lapEvery(v.pressed)
+	if due && !v.aging || !v.lapping && v.pressed && (v.crowded || !v.pace.spent) {
+		v.lapping, v.aging, v.left, v.shelves = true, due, len(v.w.sections), nil
+		v.pace.began(due)
+		if due {
 			v.lapped = now
 		}
 	}
 	var items []raise.Item
 	for n := 0; v.lapping && n < sweepShelves && len(items) < sweepKeys && v.s.count.returning.Load() < returningMax; n++ {
-		sh, ok := v.next()
-		if !ok {
-			v.lapping = false
-			v.pace.ended(now.Sub(v.begun), v.aging, v.pressed, crowded)
+		room := v.pressed && used-int64(len(v.leaving)) > g.low
+		if !room && !v.aging {
 			break
 		}
-		room := v.pressed && used-v.leaving > g.low
+		sh, ok := v.next()
+		if !ok {
+			v.pace.ended(now.Sub(v.begun), v.aging, v.crowded)
+			v.lapping, v.aging = false, false
+			break
+		}
 		items = append(items, v.look(sh, now.Sub(v.begun), room)...)
 	}
 	if len(items) == 0 {
@@ -143,11 +156,11 @@ func (v *sweeper) step(ctx context.Context) {
 // next is the shelf to look at; false at the end of a lap.
 func (v *sweeper) next() (arena.Shelf, bool) {
 	for len(v.shelves) == 0 {
-		if v.sec == len(v.w.sections) {
+		if v.left == 0 {
 			return arena.Shelf{}, false
 		}
 		sec := &v.w.sections[v.sec]
-		v.sec++
+		v.sec, v.left = (v.sec+1)%len(v.w.sections), v.left-1
 		if sec.open.Load() {
 			v.shelves = v.s.arena.Shelves(sec.no)
 		}
@@ -161,14 +174,19 @@ func (v *sweeper) next() (arena.Shelf, bool) {
 func (v *sweeper) look(sh arena.Shelf, now time.Duration, room bool) []raise.Item {
 	defer v.s.arena.Guard().Enter().Exit()
 	v.held, v.picked = v.held[:0], v.picked[:0]
-	youngest := arena.AgeMax
+	open, youngest := false, arena.AgeMax
 	sh.Look(v.aging, func(h arena.Held) {
 		v.held = append(v.held, h)
 		if !h.Closed {
-			youngest = min(youngest, h.Age)
+			open, youngest = true, min(youngest, h.Age)
 		}
 	})
-	whole := room && len(v.held) > 0 && v.pace.old(youngest)
+	whole := room && open && v.pace.old(youngest, v.crowded)
+	if whole {
+		sh.Leave()
+	} else if open {
+		v.pace.stays(youngest)
+	}
 	for _, h := range v.held {
 		if whole || h.Closed || v.pace.idle(h.Age, now) {
 			v.picked = append(v.picked, h)
@@ -178,9 +196,9 @@ func (v *sweeper) look(sh arena.Shelf, now time.Duration, room bool) []raise.Ite
 		return nil
 	}
 	items := v.s.closeCold(v.w, &v.w.sections[sh.Section()], v.picked)
+	v.closed += int64(len(items))
 	if whole {
-		v.leaving++
-		v.pace.chosen++
+		v.leaving = append(v.leaving, v.closed)
 	}
 	return items
 }
