@@ -56,6 +56,7 @@ func TestKillingTheLeaderAndThenAnOwnerBreaksNothing(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	done := make(chan error, 1)
+	go noteStalls(ctx, rec, 2, f.LeaseTTL())
 	go func() {
 		done <- load.Run(ctx, load.Config{Clients: 8, Keys: keys, Seed: 1, Rate: 200}, rec, func(i int) load.Target { return targets[i] })
 	}()
@@ -95,6 +96,7 @@ func TestEveryFaultOnProcessesBreaksNothing(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	done := make(chan error, 1)
+	go noteStalls(ctx, rec, 3, f.LeaseTTL())
 	go func() {
 		cfg := load.Config{Clients: 6, Keys: keys, Seed: 2, Rate: 100, Timeout: 10 * time.Second}
 		done <- load.Run(ctx, cfg, rec, func(i int) load.Target { return targets[i] })

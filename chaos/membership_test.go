@@ -85,17 +85,29 @@ func (f *fleet) removeStore(id string) error {
 	})
 }
 
+// changeStores asks until a leader answers: while there is none, or it is not
+// ready yet, nothing is changed.
 func (f *fleet) changeStores(ask func(*rpc.AdminConn) (*seqpb.StoreChangeReply, error)) error {
-	return f.tryAdmin(func(c *rpc.AdminConn) error {
-		rep, err := ask(c)
+	for begin := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+		var refusal *seqpb.Refusal
+		err := f.tryAdmin(func(c *rpc.AdminConn) error {
+			rep, err := ask(c)
+			refusal = rep.GetRefusal()
+			return err
+		})
 		if err != nil {
 			return err
 		}
-		if r := rep.Refusal; r.GetCode() != seqpb.RefusalCode_REFUSAL_NONE {
-			return fmt.Errorf("refused: %s", r.Message)
+		switch refusal.GetCode() {
+		case seqpb.RefusalCode_REFUSAL_NONE:
+			return nil
+		case seqpb.RefusalCode_REFUSAL_NOT_LEADER, seqpb.RefusalCode_REFUSAL_NOT_READY:
+			if time.Since(begin) < readyWithin {
+				continue
+			}
 		}
-		return nil
-	})
+		return fmt.Errorf("refused: %s", refusal.Message)
+	}
 }
 
 // wantMembers waits for these to be all the voters, with one leader among them.
