@@ -24,7 +24,8 @@
 //
 // Flushes run beside replies, which wait for the same cores and the same disk, so
 // they are small, the replicas of a group make them at different times, and each
-// rests between slices of its work. None of that touches the first guarantee: one
+// rests between slices of its work. While a part of a move is frozen or comes in they
+// are held up, for a bounded time and with few keys dirty. None of that touches the first guarantee: one
 // generation is one transaction however long its changes are collected in memory,
 // and the applied index is in it. (Splitting a generation over transactions would
 // not do: keys from after the index that the file names would be applied to again.)

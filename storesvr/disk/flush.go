@@ -52,6 +52,8 @@ func (s *Store) flush(g *generation) {
 		return
 	}
 	began := time.Now()
+	s.heldUp = 0
+	s.hold()
 	err := boltError(s.path, "flush", Guard(s.path, "flush", func() error {
 		return s.db.Update(func(tx *bbolt.Tx) error {
 			if pages := int64(g.entries()) * flushPagesPerEntry; tx.Size()+pages*int64(s.db.Info().PageSize) > s.mapped {
@@ -64,7 +66,7 @@ func (s *Store) flush(g *generation) {
 		s.fail(err)
 		return
 	}
-	took := time.Since(began)
+	took := time.Since(began) - s.heldUp
 	s.flushes.Add(1)
 	s.flushNanos.Add(int64(took))
 	s.reader.renew()
@@ -102,6 +104,51 @@ const (
 	hurryPart = 2
 )
 
+// A range that is frozen for a move waits for commits of several groups, one after the
+// other, so that flushes are held up while one is, for calmMax at most and while few keys
+// are dirty. In between they go on.
+const (
+	calmMax  = 250 * time.Millisecond
+	holdStep = 2 * time.Millisecond
+)
+
+// attend notes whether a part of a move is at hand. s.mu is held.
+func (s *Store) attend(meta *state.Meta) {
+	if calm := meta.PartAtHand(); calm != s.calm {
+		s.calm, s.calmUntil = calm, time.Time{}
+		if calm {
+			s.calmUntil = time.Now().Add(calmMax)
+		}
+	}
+}
+
+// hold waits until the flush may go on.
+func (s *Store) hold() {
+	began := time.Now()
+	for s.held() && s.sleep(holdStep) {
+	}
+	s.heldUp += time.Since(began)
+}
+
+func (s *Store) held() bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return time.Now().Before(s.calmUntil) && s.dirtyLocked() < s.opts.HardKeys/growPart &&
+		!slices.ContainsFunc(s.frozen, func(g *generation) bool { return g.awaited })
+}
+
+// sleep tells whether the store is still open afterwards.
+func (s *Store) sleep(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-s.stop:
+		return false
+	}
+}
+
 // pacer rests between the slices of a flush.
 type pacer struct {
 	s     *Store
@@ -117,13 +164,9 @@ func (p *pacer) put(keys int) {
 	p.puts = 0
 	took := min(time.Since(p.began), flushRestMax)
 	if p.calm() {
-		t := time.NewTimer(took)
-		select {
-		case <-t.C:
-		case <-p.s.stop:
-			t.Stop()
-		}
+		p.s.sleep(took)
 	}
+	p.s.hold()
 	p.began = time.Now()
 }
 
@@ -163,6 +206,7 @@ func (s *Store) writeGeneration(tx *bbolt.Tx, g *generation) error {
 		}
 		p.put(1)
 	}
+	s.hold()
 	return tx.Bucket(bucketMeta).Put(keyState, seal(keyState, g.head))
 }
 

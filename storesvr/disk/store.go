@@ -60,6 +60,11 @@ type Store struct {
 	flushAt int
 	// restUntil is when the flushes may go on, unless much is dirty.
 	restUntil time.Time
+	// calm: a part of a move is at hand. Until calmUntil flushes are held up for it.
+	calm      bool
+	calmUntil time.Time
+	// heldUp is for how long the present flush was. The flusher has it.
+	heldUp time.Duration
 	// frozen, oldest first, waits for the flusher. The flusher alone removes from it.
 	frozen []*generation
 	err    error
@@ -300,6 +305,7 @@ func (s *Store) Commit(index uint64, meta *state.Meta) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mustLocked()
+	s.attend(meta)
 	if dirty := s.active.dirty(); dirty >= s.flushAt && len(s.frozen) == 0 && (dirty >= s.opts.HardKeys/growPart || !time.Now().Before(s.restUntil)) {
 		s.freeze(index, meta, nil)
 	}

@@ -67,6 +67,21 @@ type Incoming struct {
 // holds: the range is neither free here nor gone.
 func (o *Outgoing) holds() bool { return o.Phase == OutFrozen || o.Phase == OutSealed }
 
+// PartAtHand: a range is frozen here for a move, or comes in.
+func (m *Meta) PartAtHand() bool {
+	for _, o := range m.Out {
+		if o.holds() {
+			return true
+		}
+	}
+	for _, in := range m.In {
+		if in.Phase == InImporting {
+			return true
+		}
+	}
+	return false
+}
+
 // out finds the part that has frozen the key's range; nil if none has.
 func (s *State) out(k ids.Key) *Outgoing {
 	for _, o := range s.Meta.Out {
