@@ -105,7 +105,12 @@ func (c *Cut) ofActive(g *generation) (all []change) {
 			all = c.sort(all)
 		}
 	}
-	g.each(false, func(k ids.Key, r state.Record) { add(change{key: k, record: r}) })
+	addRecord := func(k ids.Key, r state.Record) { add(change{key: k, record: r}) }
+	if within := c.filter.Within; within != nil {
+		g.within(within, addRecord)
+	} else {
+		g.each(false, addRecord)
+	}
 	for k := range g.deleted {
 		if _, p := g.record(k); p != present {
 			add(change{key: k, deleted: true})

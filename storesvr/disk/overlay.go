@@ -8,6 +8,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/seqsvr/seqsvr/internal/ids"
+	"github.com/seqsvr/seqsvr/sets"
 	"github.com/seqsvr/seqsvr/storesvr/state"
 )
 
@@ -129,24 +130,48 @@ func (g *generation) delete(k ids.Key) {
 
 // each visits all changed records: blocks in order if ordered is set.
 func (g *generation) each(ordered bool, f func(ids.Key, state.Record)) {
-	visit := func(id blockID, b *changedBlock) {
-		slot := -1
-		for _, r := range b.records {
-			slot = b.slots.next(slot + 1)
-			f(id.key(slot), r)
-		}
-	}
 	if ordered {
 		for _, id := range slices.SortedFunc(maps.Keys(g.blocks), blockID.compare) {
-			visit(id, g.blocks[id])
+			g.blocks[id].each(id, f)
 		}
 	} else {
 		for id, b := range g.blocks {
-			visit(id, b)
+			b.each(id, f)
 		}
 	}
 	for k, r := range g.names {
 		f(k, r)
+	}
+}
+
+// within visits the changed records of a range, in no order, and others: it looks only
+// at the blocks that the range has, if these are the fewer ones.
+func (g *generation) within(r *sets.Range, f func(ids.Key, state.Record)) {
+	first, last := uint64(r.Lo)>>ids.BlockShift, uint64(r.Last)>>ids.BlockShift
+	if last-first < uint64(len(g.blocks)) {
+		for no := first; no <= last; no++ {
+			id := blockID{space: uint64(r.Space), no: no}
+			if b := g.blocks[id]; b != nil {
+				b.each(id, f)
+			}
+		}
+	} else {
+		for id, b := range g.blocks {
+			if id.space == uint64(r.Space) && id.no >= first && id.no <= last {
+				b.each(id, f)
+			}
+		}
+	}
+	for k, rec := range g.names {
+		f(k, rec)
+	}
+}
+
+func (b *changedBlock) each(id blockID, f func(ids.Key, state.Record)) {
+	slot := -1
+	for _, r := range b.records {
+		slot = b.slots.next(slot + 1)
+		f(id.key(slot), r)
 	}
 }
 
