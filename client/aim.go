@@ -21,7 +21,7 @@ type hint struct {
 }
 
 // beats tells whether the hint is newer than a route.
-func (h *hint) beats(r router.Route) bool {
+func (h *hint) beats(r *router.Route) bool {
 	if h.owner == "" {
 		return false
 	}
@@ -32,7 +32,7 @@ func (h *hint) beats(r router.Route) bool {
 }
 
 // aim is the address to send to by a route, or by a hint that is newer; "" if there is no owner.
-func (o *attempt) aim(r router.Route) string {
+func (o *attempt) aim(r *router.Route) string {
 	o.set, o.epoch = r.Set, r.Epoch
 	if o.hint.beats(r) {
 		o.set, o.epoch = o.hint.set, o.hint.epoch
@@ -62,7 +62,7 @@ func (rs *routes) doubt(o *attempt, id ids.Key, r *reply) (elsewhere bool) {
 	}
 	o.hint = hint{}
 	if r.hint.owner != "" && r.hint.owner != asked {
-		if h := r.hint.taken(route, o.set, asked); h.beats(route) {
+		if h := r.hint.taken(&route, o.set, asked); h.beats(&route) {
 			o.hint = h
 			return true
 		}
@@ -73,7 +73,7 @@ func (rs *routes) doubt(o *attempt, id ids.Key, r *reply) (elsewhere bool) {
 // taken is the hint of a node that was asked for a key, as it counts against the
 // route. The node's word counts if it knows of a later epoch than the table, or
 // if the table names the very node that says no, or nobody.
-func (h hint) taken(r router.Route, askedSet, asked string) hint {
+func (h hint) taken(r *router.Route, askedSet, asked string) hint {
 	if h.set == "" {
 		h.set = askedSet // a node that does not say means its own
 	}

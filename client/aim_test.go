@@ -54,11 +54,11 @@ func TestHintsAreComparedWithinTheirSet(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := &attempt{set: "s1"}
-			o.hint = c.hint.taken(c.table, o.set, "a1")
-			if got := o.aim(c.table); got != c.now {
+			o.hint = c.hint.taken(&c.table, o.set, "a1")
+			if got := o.aim(&c.table); got != c.now {
 				t.Errorf("goes to %q now, want %q", got, c.now)
 			}
-			if got := o.aim(c.later); got != c.then {
+			if got := o.aim(&c.later); got != c.then {
 				t.Errorf("goes to %q then, want %q", got, c.then)
 			}
 		})

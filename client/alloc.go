@@ -4,6 +4,8 @@ import (
 	"context"
 	"math"
 	"time"
+
+	"github.com/seqsvr/seqsvr/router"
 )
 
 // single is a call of one key, with what it needs beside it, for reuse.
@@ -55,7 +57,7 @@ func (c *Client) one(ctx context.Context, m method, req Request) (Result, error)
 		s.back = make(chan *op, 1)
 		s.finish = func(o *op, err error) { s.final, s.err = o, err }
 	}
-	if err := s.op.init(c, &s.call, m, 0, req); err != nil {
+	if err := s.op.init(c.routes.hub.Load(), &s.call, m, 0, &req); err != nil {
 		c.singles.Put(s)
 		return Result{}, err
 	}
@@ -66,7 +68,7 @@ func (c *Client) one(ctx context.Context, m method, req Request) (Result, error)
 	var res Result
 	err := s.err
 	if err == nil {
-		res = s.final.result()
+		s.final.result(&res)
 	}
 	if !s.dirty {
 		s.ctx, s.final, s.err, s.seen = nil, nil, nil, nil
@@ -87,11 +89,11 @@ func (k *call) begin(ctx context.Context) {
 }
 
 // init makes an op of a request, or refuses it. Nothing is sent yet.
-func (o *op) init(c *Client, k *call, m method, index int, req Request) error {
+func (o *op) init(t *router.Table, k *call, m method, index int, req *Request) error {
 	if req.N < 1 || req.N > math.MaxUint32 {
 		return invalid(req.Key, "%d numbers asked for, want 1 to %d", req.N, uint32(math.MaxUint32))
 	}
-	id, space, err := req.Key.resolve(c.routes.hub.Load())
+	id, space, err := req.Key.resolve(t)
 	if err != nil {
 		return err
 	}
@@ -100,7 +102,10 @@ func (o *op) init(c *Client, k *call, m method, index int, req Request) error {
 	o.method, o.n = m, uint32(req.N)
 	o.reqID, o.hasID = req.RequestID, req.RequestID != [16]byte{}
 	o.state.Store(opHome)
-	o.reply, o.attempt = reply{}, attempt{}
+	o.reply.reset()
+	if o.history != (history{}) {
+		o.history = history{}
+	}
 	return nil
 }
 
@@ -115,7 +120,7 @@ func (c *Client) AllocMany(ctx context.Context, reqs []Request) ([]Result, error
 		if err != nil {
 			out[o.index] = Result{Key: o.key, Err: err}
 		} else {
-			out[o.index] = o.result()
+			o.result(&out[o.index])
 		}
 	})
 	if err != nil {
@@ -157,8 +162,9 @@ func (c *Client) many(ctx context.Context, m method, reqs []Request, finish func
 		}
 		finish(o, err)
 	}
+	t := c.routes.hub.Load()
 	for i := range reqs {
-		if err := b.ops[i].init(c, k, m, i, reqs[i]); err != nil {
+		if err := b.ops[i].init(t, k, m, i, &reqs[i]); err != nil {
 			return 0, err
 		}
 		k.ready[i] = &b.ops[i]

@@ -140,7 +140,7 @@ func failures(batch []*op, answered int, list []*seqpb.Failure) error {
 		return fmt.Errorf("%w: %d keys answered of %d", errMalformed, answered, n)
 	}
 	for _, o := range batch {
-		o.reply = reply{}
+		o.reply.reset()
 	}
 	for _, f := range list {
 		if f == nil || int(f.Index) >= n || f.Code == seqpb.Code_CODE_OK {

@@ -184,7 +184,9 @@ func (k *call) out(o *op) {
 	k.away[o.index] = o
 	k.nAway++
 	k.crowd(o.set).away++
-	o.moved = time.Time{}
+	if !o.moved.IsZero() {
+		o.moved = time.Time{}
+	}
 }
 
 func (k *call) in(o *op) {
@@ -214,7 +216,7 @@ func (k *call) aim(o *op, prev *node) *node {
 		k.settle(o, &reply{code: seqpb.Code_CODE_NOT_READY, cause: err})
 		return nil
 	}
-	addr := o.aim(r)
+	addr := o.aim(&r)
 	if addr == "" {
 		k.c.routes.refreshFor(r.Set)
 		k.settle(o, &reply{code: seqpb.Code_CODE_NOT_READY, cause: fmt.Errorf("nobody owns section %d of set %s yet", r.Section, r.Set)})
@@ -303,14 +305,14 @@ func (k *call) fail(o *op, giveUp error) {
 	k.finish(o, e)
 }
 
-// result is what an op was given.
-func (o *op) result() Result {
-	r := Result{
-		Key: o.key, First: int64(o.reply.value), Count: int64(o.n), Prev: int64(o.reply.value) - 1,
-		Discontinuity: o.reply.hole, Replayed: o.reply.replayed, Repeated: o.maybe,
+// result puts what an op was given into r, which is zero.
+func (o *op) result(r *Result) {
+	r.Key, r.First, r.Count, r.Prev = o.key, int64(o.reply.value), int64(o.n), int64(o.reply.value)-1
+	r.Replayed, r.Repeated = o.reply.replayed, o.maybe
+	if o.reply.hole != nil {
+		r.Discontinuity = o.reply.hole
 	}
 	if o.reply.windowSince > 0 {
 		r.WindowSince = time.UnixMilli(int64(o.reply.windowSince))
 	}
-	return r
 }

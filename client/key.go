@@ -53,10 +53,16 @@ func (k Key) Text() string {
 func (k Key) String() string { return k.space + "/" + k.Text() }
 
 // resolve validates the key against the spaces of a table, and finds its identity.
-func (k Key) resolve(t *router.Table) (ids.Key, ids.Space, error) {
-	space, ok := t.Space(k.space)
-	if !ok {
-		return ids.Key{}, space, invalid(k, "the cluster has no space %q, only %s", k.space, spaceNames(t))
+func (k *Key) resolve(t *router.Table) (ids.Key, *ids.Space, error) {
+	var space *ids.Space
+	for i := range t.Spaces {
+		if t.Spaces[i].Name == k.space {
+			space = &t.Spaces[i]
+			break
+		}
+	}
+	if space == nil {
+		return ids.Key{}, nil, invalid(*k, "the cluster has no space %q, only %s", k.space, spaceNames(t))
 	}
 	var id ids.Key
 	var err error
@@ -68,10 +74,10 @@ func (k Key) resolve(t *router.Table) (ids.Key, ids.Space, error) {
 	case formText:
 		id, err = space.Parse(k.text)
 	default:
-		return id, space, invalid(k, "an empty key: make one with UID, Name or In")
+		return id, space, invalid(*k, "an empty key: make one with UID, Name or In")
 	}
 	if err != nil {
-		return id, space, &Error{Kind: KindInvalidArgument, Key: k, Err: err}
+		return id, space, &Error{Kind: KindInvalidArgument, Key: *k, Err: err}
 	}
 	return id, space, nil
 }

@@ -110,7 +110,7 @@ func (n *node) lane(o *op) *lane {
 	k := laneKey{o.method, o.space.ID, o.patient}
 	l := n.lanes[k]
 	if l == nil {
-		l = &lane{method: o.method, space: o.space, patience: hurried}
+		l = &lane{method: o.method, space: *o.space, patience: hurried}
 		if o.patient {
 			l.patience = patient
 		}

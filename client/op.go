@@ -37,7 +37,7 @@ type op struct {
 	// What is asked; it does not change.
 	key    Key
 	id     ids.Key
-	space  ids.Space
+	space  *ids.Space // of a table
 	method method
 	n      uint32
 	reqID  [16]byte
@@ -57,9 +57,15 @@ type attempt struct {
 	// node of the last submission, and the Set it was routed by.
 	node *node
 	set  string
+	// epoch is the section's then.
+	epoch ids.Epoch
+	history
+}
+
+// history of an op is zero unless something went wrong.
+type history struct {
 	// hint is an owner that a node named; see aim.go.
 	hint      hint
-	epoch     ids.Epoch
 	redirects int // since the last back-off
 	waits     int // back-offs
 	denied    int // answers of "not owner", since routes were doubted last
@@ -76,7 +82,8 @@ type attempt struct {
 	moved time.Time
 }
 
-// reply is the outcome of one attempt.
+// reply is the outcome of one attempt. One of success has neither cause nor hint, and
+// is not cold.
 type reply struct {
 	code  seqpb.Code
 	cause error
@@ -88,6 +95,16 @@ type reply struct {
 	hole        *Hole
 	replayed    bool
 	windowSince uint64
+}
+
+// reset clears a reply. Most have no more than a number, and clearing all of it
+// would cost a call of many keys more than taking the numbers.
+func (r *reply) reset() {
+	if r.code != seqpb.Code_CODE_OK || r.hole != nil {
+		*r = reply{}
+		return
+	}
+	r.value, r.replayed, r.windowSince = 0, false, 0
 }
 
 // idempotent: doing it twice is harmless.

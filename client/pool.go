@@ -86,7 +86,7 @@ func (p *pool) follow(t *router.Table) {
 	for _, n := range stay {
 		n.bounce(func(o *op) bool {
 			r, err := t.Lookup(o.id)
-			return err == nil && r.Owned() && r.Owner.Addr != n.addr && !o.hint.beats(r)
+			return err == nil && r.Owned() && r.Owner.Addr != n.addr && !o.hint.beats(&r)
 		})
 	}
 }

@@ -155,7 +155,7 @@ func (k *call) reroute(t *router.Table) {
 		}
 		r, err := t.Lookup(o.id)
 		switch {
-		case err != nil || !r.Owned() || r.Owner.Addr == o.node.addr || o.hint.beats(r):
+		case err != nil || !r.Owned() || r.Owner.Addr == o.node.addr || o.hint.beats(&r):
 			o.moved = time.Time{}
 		case o.method == methodCurrent:
 			if k.leave(o) {

@@ -44,7 +44,7 @@ func (c *Client) WatchKeys(ctx context.Context, keys []Key, f func(KeyNews)) err
 		if err != nil {
 			return err
 		}
-		w.keys[i] = watchedKey{key: key, id: id, space: space}
+		w.keys[i] = watchedKey{key: key, id: id, space: *space}
 	}
 	var end context.CancelFunc
 	w.ctx, end = context.WithCancel(ctx)
@@ -158,7 +158,7 @@ func (w *keyWatch) reroute(t *router.Table) {
 			continue
 		}
 		r, err := t.Lookup(k.id)
-		if err == nil && r.Owned() && r.Owner.Addr != k.stream.addr && !k.hint.beats(r) {
+		if err == nil && r.Owned() && r.Owner.Addr != k.stream.addr && !k.hint.beats(&r) {
 			w.detach(k)
 			k.due = time.Time{}
 		}
@@ -211,7 +211,7 @@ func (w *keyWatch) place(t *router.Table) (next time.Time) {
 func (w *keyWatch) aim(t *router.Table, k *watchedKey) string {
 	r, err := t.Lookup(k.id)
 	if err == nil {
-		if addr := k.attempt.aim(r); addr != "" {
+		if addr := k.attempt.aim(&r); addr != "" {
 			return addr
 		}
 	}
