@@ -103,6 +103,7 @@ func (o *op) init(t *router.Table, k *call, m method, index int, req *Request) e
 	o.reqID, o.hasID = req.RequestID, req.RequestID != [16]byte{}
 	o.state.Store(opHome)
 	o.reply.reset()
+	o.node, o.set, o.epoch = nil, "", 0
 	if o.history != (history{}) {
 		o.history = history{}
 	}

@@ -30,12 +30,12 @@ func TestAnOpThatIsUsedAgainIsAsNew(t *testing.T) {
 			history: trouble,
 		},
 	} {
-		o := &op{reply: used.reply, attempt: attempt{history: used.history}}
+		o := &op{reply: used.reply, attempt: attempt{node: &node{}, set: "s1", epoch: 2, history: used.history}}
 		if err := o.init(table, nil, methodAlloc, 0, &Request{Key: UID(1), N: 1}); err != nil {
 			t.Fatal(err)
 		}
-		if o.reply != (reply{}) || o.history != (history{}) {
-			t.Errorf("%s: %+v %+v", name, o.reply, o.history)
+		if o.reply != (reply{}) || o.attempt != (attempt{}) {
+			t.Errorf("%s: %+v %+v", name, o.reply, o.attempt)
 		}
 	}
 }
