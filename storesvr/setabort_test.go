@@ -49,6 +49,9 @@ func TestAMoveToALostSetEndsWhenItIsGivenUpAndTheSetServesNothingWhenItComesBack
 		if rep := w.abort(id, true); rep.Refusal != nil || rep.Move.State != "aborted" {
 			t.Fatal(rep)
 		}
+		if m := w.status(id); m.KeysTotal != 0 || m.EtaSeconds != 0 {
+			t.Errorf("of a move that was aborted it is said how many keys and how long it has to go: %+v", m)
+		}
 		moved := w.status(id).Keys
 		if moved == 0 || moved >= 60 {
 			t.Fatalf("%d keys have moved", moved)

@@ -41,6 +41,9 @@ func toDirectory[R refusable](ctx context.Context, n *Node, call func(context.Co
 		addrs = []string{n.leaderRPC()}
 	}
 	last := errors.New("no address is known")
+	if n.hasDirectory() {
+		last = errors.New("its set has none: are a majority of its stores running?")
+	}
 	for _, addr := range addrs {
 		if addr == "" || addr == n.cfg.RPCAddr {
 			continue
@@ -259,7 +262,9 @@ func (n *Node) moveStatus(m *sets.Move, spaces []ids.Space) *seqpb.MoveStatus {
 		FrozenMaxMs: m.Frozen.MaxMS(), FrozenP99Ms: m.Frozen.P99MS(), StartedMs: uint64(m.StartedMS), EndedMs: uint64(m.EndedMS),
 	}
 	if m.Over() {
-		s.KeysTotal = m.Keys
+		if m.State == sets.MoveDone {
+			s.KeysTotal = m.Keys // of one that was aborted nobody knows how many there would have been
+		}
 		if d := m.EndedMS - m.StartedMS; d > 0 {
 			s.KeysPerSecond = float64(m.Keys) * 1000 / float64(d)
 		}
@@ -292,7 +297,8 @@ func (p *progress) tell(m *sets.Move, s *seqpb.MoveStatus) {
 	if secs := time.Since(p.began).Seconds(); secs > 0 && m.Keys > p.first {
 		s.KeysPerSecond = float64(m.Keys-p.first) / secs
 	}
-	if s.KeysPerSecond > 0 && p.total > m.Keys {
+	// What stands still, or goes back, does not come to an end at any rate.
+	if s.KeysPerSecond > 0 && p.total > m.Keys && p.reason == "" && m.State == sets.MoveRunning {
 		s.EtaSeconds = float64(p.total-m.Keys) / s.KeysPerSecond
 	}
 }

@@ -51,14 +51,14 @@ func (a *app) admin(parent context.Context, q adminCall) error {
 				return interruption(q)
 			}
 			if !passing(last, q) || callCtx.Err() != nil {
-				return explain(last, addr)
+				return explain(last, addr, q)
 			}
 		}
 		if q.heard != nil && q.heard().After(asked) {
 			asked = q.heard()
 		}
 		if time.Since(asked)+adminRetry >= a.timeout {
-			return explain(last, servers[len(servers)-1])
+			return explain(last, servers[len(servers)-1], q)
 		}
 		pause := time.NewTimer(adminRetry)
 		select {
@@ -147,13 +147,13 @@ func passing(err error, q adminCall) bool {
 }
 
 // explain says what a failed call means and what to do.
-func explain(err error, addr string) error {
+func explain(err error, addr string, q adminCall) error {
 	var e *rpc.Error
 	if !errors.As(err, &e) {
 		return err
 	}
 	switch {
-	case e.Answered && e.Code == seqpb.Code_CODE_UNAVAILABLE:
+	case e.Answered && (e.Code == seqpb.Code_CODE_UNAVAILABLE || e.Code == seqpb.Code_CODE_NOT_READY):
 		return fmt.Errorf("the cluster cannot do it now: %s: see seqctl status, and try again", e.Text)
 	case e.Answered:
 		return fmt.Errorf("%s refused %s: %s: is it a server of this version of seqsvr?", e.Addr, e.Method, e.Text)
@@ -162,5 +162,6 @@ func explain(err error, addr string) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("no answer from %s in time: a majority of the stores may be down: see seqctl status, or try a longer --timeout", e.Addr)
 	}
-	return fmt.Errorf("the answer from %s to %s was lost: %s: it may or may not have been done; see seqctl status", e.Addr, e.Method, e.Text)
+	return fmt.Errorf("the answer from %s to %s was lost: %s: %s", e.Addr, e.Method, e.Text,
+		orText(q.interrupted, "it may or may not have been done; see seqctl status"))
 }

@@ -20,7 +20,7 @@ func TestStatusAsJSONAndTable(t *testing.T) {
 			`"allocs":[{"id":"a1","addr":"10.0.0.3:7100","state":"serving","sections":1024,"keys":7,"rate":1.25,"lease_ms":1700,"session":4,"version":"v1","steps":[` +
 			`{"space":"uid","policy":"fixed","min":10000,"max":10000,"raises":2,"mean_step":10000},` +
 			`{"space":"conv","policy":"adaptive","min":10,"max":5000,"target_ms":600000,"raises":0,"mean_step":0}]}],` +
-			`"route_version":12,"sections":1024,"unowned":0,"moving":0}],"map_version":1,"route_version":12,"problems":[]}` + "\n"},
+			`"route_version":12,"sections":1024,"unowned":0,"moving":0}],"map_version":1,"route_version":12,"moves":[],"problems":[]}` + "\n"},
 		{"status", `cluster demo  id-1  routes 12
 
 set s1  1024 sections, 0 unowned, 0 moving  routes 12

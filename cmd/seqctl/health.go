@@ -59,6 +59,9 @@ func problems(sets []setJSON) []string {
 	}
 	for i := range sets {
 		s := &sets[i]
+		if s.unheard() {
+			continue // that is said where it was asked
+		}
 		if s.lead() == nil {
 			say("set %s: no leader: new keys, raises and moves wait; are a majority of its stores running?", s.Name)
 		}
@@ -92,6 +95,26 @@ func problems(sets []setJSON) []string {
 	return found
 }
 
+// unheard: nobody of the Set has said anything of it.
+func (s *setJSON) unheard() bool { return s.Sections == 0 && len(s.Stores) == 0 }
+
+// moveProblems are of moves that do not get on. One that a target without a leader keeps
+// from ending needs an operator, if the target is lost.
+func moveProblems(moves []moveJSON, sets []setJSON) (found []string) {
+	for i := range moves {
+		m := &moves[i]
+		target := slices.IndexFunc(sets, func(s setJSON) bool { return s.Name == m.To })
+		switch gone := target >= 0 && sets[target].lead() == nil; {
+		case m.State == moveAborting && gone:
+			found = append(found, fmt.Sprintf("move %s from %s to %s waits for set %s to let go: bring a majority of its stores back; only if they are lost for good: seqctl set abort %s --target-lost",
+				m.ID, m.From, m.To, m.To, m.ID))
+		case m.State != moveAborting && m.Reason != "":
+			found = append(found, fmt.Sprintf("move %s from %s to %s does not get on: %s", m.ID, m.From, m.To, m.Reason))
+		}
+	}
+	return found
+}
+
 // round is a duration as exact as a person wants it.
 func round(d time.Duration) time.Duration {
 	if d < 10*time.Second {
@@ -105,10 +128,18 @@ func (a *app) printStatus(j *statusJSON) {
 	for _, p := range j.Problems {
 		fmt.Fprintln(&a.out, a.badIf(true, "! "+p))
 	}
+	for i := range j.Moves {
+		m := &j.Moves[i]
+		fmt.Fprintf(&a.out, "move %s from %s to %s: %s\n", m.ID, m.From, m.To, m.line())
+	}
 	for i := range j.Sets {
 		s := &j.Sets[i]
-		fmt.Fprintf(&a.out, "\nset %s  %d sections, %s, %d moving  routes %d\n", s.Name, s.Sections,
-			a.badIf(s.Unowned > 0, fmt.Sprintf("%d unowned", s.Unowned)), s.Moving, s.RouteVersion)
+		if s.unheard() {
+			fmt.Fprintf(&a.out, "\nset %s  %s\n", s.Name, a.badIf(true, "does not answer"))
+		} else {
+			fmt.Fprintf(&a.out, "\nset %s  %d sections, %s, %d moving  routes %d\n", s.Name, s.Sections,
+				a.badIf(s.Unowned > 0, fmt.Sprintf("%d unowned", s.Unowned)), s.Moving, s.RouteVersion)
+		}
 		for _, r := range s.Ranges {
 			fmt.Fprintf(&a.out, "  range %s\n", r)
 		}

@@ -68,7 +68,7 @@ moved until then stays where it is.`,
 	fs.StringVar(&to, "to", "", "the Set that is to own it")
 	fs.StringSliceVar(&texts, "range", nil, "LO-HI of positions, HI exclusive; may be given more than once")
 	fs.BoolVar(&all, "all", false, "everything that the Set owns, in all spaces")
-	fs.BoolVar(&dryRun, "dry-run", false, "only tell what would move, how much it is, and how long it may take")
+	fs.BoolVar(&dryRun, "dry-run", false, "only tell what would move, and how much it is")
 	yesFlag(c, &yes)
 	return c
 }
@@ -129,11 +129,14 @@ func moveOf(m *seqpb.MoveStatus) moveJSON {
 	return j
 }
 
-// Where a move ends.
+// Where a move ends, and where one does that is to end early.
 const (
-	moveDone    = "done"
-	moveAborted = "aborted"
+	moveDone     = "done"
+	moveAborted  = "aborted"
+	moveAborting = "aborting"
 )
+
+func (m *moveJSON) underWay() bool { return m.State != moveDone && m.State != moveAborted }
 
 func (a *app) startMove(ctx context.Context, q *seqpb.SetMoveRequest) error {
 	var rep *seqpb.SetMoveReply
@@ -177,14 +180,18 @@ func (a *app) followMove(ctx context.Context, m *seqpb.MoveStatus) (*seqpb.MoveS
 	defer shown.end()
 	tick := time.NewTicker(movePoll)
 	defer tick.Stop()
+	say := func() {
+		j := moveOf(m)
+		shown.say("%s", j.line())
+	}
 	if m.State != moveDone && m.State != moveAborted {
-		shown.say("%s", moveLine(m))
+		say()
 	}
 	for m.State != moveDone && m.State != moveAborted {
 		shown.draw(m.Keys, m.KeysTotal)
 		select {
 		case <-shown.line.C:
-			shown.say("%s", moveLine(m))
+			say()
 			continue
 		case <-tick.C:
 		case <-ctx.Done():
@@ -224,13 +231,16 @@ func (a *app) moves(ctx context.Context, id uint64) ([]*seqpb.MoveStatus, error)
 	return rep.Moves, nil
 }
 
-// moveLine is how far a move is.
-func moveLine(m *seqpb.MoveStatus) string {
-	if m.KeysTotal == 0 {
-		return m.State + because(m.Reason)
+// line is how far a move is.
+func (m *moveJSON) line() string {
+	text := m.State
+	if m.KeysTotal > 0 {
+		text += fmt.Sprintf(", %d of about %d keys, %.0f keys/s", m.Keys, m.KeysTotal, m.KeysPerSecond)
 	}
-	return fmt.Sprintf("%s, %d of about %d keys, %.0f keys/s, %v left%s", m.State, m.Keys, m.KeysTotal,
-		m.KeysPerSecond, time.Duration(m.EtaSeconds*float64(time.Second)).Round(time.Second), because(m.Reason))
+	if m.ETASeconds > 0 {
+		text += fmt.Sprintf(", %v left", time.Duration(m.ETASeconds*float64(time.Second)).Round(time.Second))
+	}
+	return text + because(m.Reason)
 }
 
 func because(reason string) string {

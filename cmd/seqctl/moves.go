@@ -125,15 +125,21 @@ func (a *app) printMoves(moves []moveJSON) {
 	t := newTable("MOVE", "FROM", "TO", "STATE", ">KEYS", ">OF", ">PARTS", ">FROZEN MS", ">KEYS/S", ">LEFT", "RANGES", "?WHY")
 	for i := range moves {
 		m := &moves[i]
-		left, rate := "-", "-"
-		if m.State != moveDone && m.State != moveAborted {
-			left, rate = fmt.Sprintf("%.0fs", m.ETASeconds), fmt.Sprintf("%.0f", m.KeysPerSecond)
+		left, rate, total := "-", "-", "-"
+		if m.ETASeconds > 0 {
+			left = fmt.Sprintf("%.0fs", m.ETASeconds)
+		}
+		if m.underWay() && m.KeysPerSecond > 0 {
+			rate = fmt.Sprintf("%.0f", m.KeysPerSecond)
+		}
+		if m.KeysTotal > 0 {
+			total = strconv.FormatUint(m.KeysTotal, 10)
 		}
 		id := m.ID
 		if id == "0" {
 			id = "-"
 		}
-		t.row(id, m.From, m.To, a.badIf(m.State == moveAborted || m.Reason != "", m.State), m.Keys, m.KeysTotal, m.Parts,
+		t.row(id, m.From, m.To, a.badIf(m.State == moveAborted || m.Reason != "", m.State), m.Keys, total, m.Parts,
 			fmt.Sprintf("%.0f", m.FrozenMS), rate, left, strings.Join(m.Ranges, " "), m.Reason)
 	}
 	a.printTable(t)

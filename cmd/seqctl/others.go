@@ -19,16 +19,20 @@ const otherSetTimeout = 2 * time.Second
 
 // addOtherSets completes the status of the Set that was asked by that of the
 // cluster's others, and answers which of them could not be heard.
-func (a *app) addOtherSets(ctx context.Context, rep *seqpb.StatusReply) (unheard []string) {
+func (a *app) addOtherSets(ctx context.Context, rep *seqpb.StatusReply) (moves []moveJSON, unheard []string) {
 	if rep.MapVersion <= 1 {
 		// The Set map has never changed: there is one Set.
-		return nil
+		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*otherSetTimeout)
 	defer cancel()
 	list, err := a.sets(ctx)
+	if err == nil {
+		moves, err = a.movesUnderWay(ctx)
+	}
 	if err != nil {
-		return []string{"the directory of Sets does not answer: sets other than that of the server are not shown"}
+		unheard = append(unheard, "the directory of Sets does not answer: "+
+			"moves, and sets other than that of the server, are not shown, and no move goes on; are a majority of its stores running?")
 	}
 	var asked sync.WaitGroup
 	var mu sync.Mutex
@@ -50,7 +54,30 @@ func (a *app) addOtherSets(ctx context.Context, rep *seqpb.StatusReply) (unheard
 	asked.Wait()
 	slices.SortFunc(rep.Sets, func(x, y *seqpb.SetStatus) int { return strings.Compare(x.Name, y.Name) })
 	slices.Sort(unheard)
-	return unheard
+	return moves, unheard
+}
+
+// movesUnderWay asks any of the servers for the moves that are not over, once.
+func (a *app) movesUnderWay(ctx context.Context) ([]moveJSON, error) {
+	var last error
+	for _, addr := range a.servers {
+		var out []moveJSON
+		last = callAt(ctx, addr, rpc.DialSetAdmin, "seqctl set status", func(ctx context.Context, conn *rpc.SetAdminConn) (*seqpb.Refusal, error) {
+			ctx, cancel := context.WithTimeout(ctx, otherSetTimeout)
+			defer cancel()
+			rep, err := conn.SetMoves(ctx, &seqpb.SetMovesRequest{})
+			for _, m := range rep.GetMoves() {
+				if j := moveOf(m); j.underWay() {
+					out = append(out, j)
+				}
+			}
+			return rep.GetRefusal(), err
+		})
+		if last == nil {
+			return out, nil
+		}
+	}
+	return nil, last
 }
 
 // sets asks any of the servers for the cluster's Sets, once.

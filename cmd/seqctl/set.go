@@ -80,7 +80,9 @@ func setListCommand(a *app) *cobra.Command {
 				a.printJSON(j)
 				return nil
 			}
-			a.printSets(j)
+			// Without them it says less, and nothing wrong.
+			moves, _ := a.movesUnderWay(c.Context())
+			a.printSets(j, moves)
 			return nil
 		},
 	}
@@ -106,7 +108,25 @@ func moveNames(ids []uint64) []string {
 	return names
 }
 
-func (a *app) printSets(j setListJSON) {
+// movesFor says where each move of a Set goes, or comes from.
+func (s *setSummaryJSON) movesFor(moves []moveJSON) string {
+	var texts []string
+	for _, id := range s.Moves {
+		for i := range moves {
+			switch m := &moves[i]; {
+			case m.ID != id:
+			case m.From == s.Name:
+				id += " to " + m.To + " " + m.State
+			default:
+				id += " from " + m.From + " " + m.State
+			}
+		}
+		texts = append(texts, id)
+	}
+	return strings.Join(texts, ", ")
+}
+
+func (a *app) printSets(j setListJSON, moves []moveJSON) {
 	t := newTable("SET", "HEALTH", ">STORES", ">ALLOCS", ">KEYS", ">RATE/S", "?MOVES", "OWNS")
 	for i := range j.Sets {
 		s := &j.Sets[i]
@@ -116,7 +136,7 @@ func (a *app) printSets(j setListJSON) {
 		}
 		up := fmt.Sprintf("%d/%d", s.StoresUp, len(s.Stores))
 		t.row(name, a.badIf(s.Health != healthOK, s.Health), a.badIf(int(s.StoresUp) < len(s.Stores), up),
-			a.badIf(s.AllocsUp == 0, s.AllocsUp), s.Keys, fmt.Sprintf("%.1f", s.Rate), strings.Join(s.Moves, " "),
+			a.badIf(s.AllocsUp == 0, s.AllocsUp), s.Keys, fmt.Sprintf("%.1f", s.Rate), s.movesFor(moves),
 			orText(strings.Join(s.Ranges, " "), "nothing"))
 	}
 	a.printTable(t)

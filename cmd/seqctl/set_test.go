@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seqsvr/seqsvr/internal/rpc"
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
 )
 
@@ -145,8 +146,54 @@ func TestStatusShowsAllSets(t *testing.T) {
 		}}
 	})
 	code, out, errs := ctl(f.addr, "status")
+	if strings.Contains(out, "set s3: no leader") || strings.Contains(out, "set s3: no allocsvr") {
+		t.Errorf("of a set that does not answer more is said than is known: %s", out)
+	}
 	if code != 0 || !strings.Contains(out, "set s1 ") || !strings.Contains(out, "set s2 ") || !strings.Contains(out, "set s3 ") ||
 		!strings.Contains(out, "! set s3: none of its stores ("+dead+") answers") {
 		t.Errorf("exit %d, %s %s", code, out, errs)
+	}
+}
+
+// What moves is seen at a glance, and what keeps it from ending is said with what to do.
+func TestMovesUnderWayAreSeenWhereverSetsAre(t *testing.T) {
+	stuck := moveAt("copying", 40)
+	stuck.Reason, stuck.EtaSeconds = "no store took the call", 0
+	ending := moveAt("aborting", 40)
+	ending.EtaSeconds = 0
+	aborted := moveAt("aborted", 40)
+	aborted.KeysTotal, aborted.EtaSeconds, aborted.Reason = 0, 0, "an operator wanted it"
+	for _, c := range []struct {
+		args   string
+		moving *seqpb.MoveStatus
+		want   []string
+	}{
+		{"set list", moveAt("frozen", 40), []string{"3 to s2 frozen", "3 from s1 frozen"}},
+		{"set list", moveAt("done", 100), []string{"  3      uid:1000-4294967296"}}, // it has ended since
+		{"status", moveAt("sealed", 40), []string{"move 3 from s1 to s2: sealed, 40 of about 100 keys, 50 keys/s, 2s left\n"}},
+		{"status", stuck, []string{"! move 3 from s1 to s2 does not get on: no store took the call\n", "move 3 from s1 to s2: copying, 40 of about 100 keys, 50 keys/s: no store"}},
+		{"status", ending, []string{"! move 3 from s1 to s2 waits for set s2 to let go: bring a majority of its stores back; only if they are lost for good: seqctl set abort 3 --target-lost\n"}},
+		{"set status", stuck, []string{"copying    40  100      2         31      50     -  uid:0-1000"}},
+		{"set status", aborted, []string{"aborted    40   -      2         31       -     -  uid:0-1000  an operator wanted it"}},
+	} {
+		f := startFake(t, twoSets, func(f *fake) {
+			f.status.MapVersion = 5
+			f.sets.Sets[1].Stores = []string{"127.0.0.1:1"}
+			f.moving = []*seqpb.MoveStatus{c.moving}
+		})
+		code, out, errs := ctl(f.addr, strings.Fields(c.args)...)
+		for _, want := range c.want {
+			if code != 0 || !strings.Contains(out, want) {
+				t.Errorf("seqctl %s of a move that is %s: exit %d, want %q in\n%s%s", c.args, c.moving.State, code, want, out, errs)
+			}
+		}
+	}
+}
+
+// A directory without a leader is no server of another version.
+func TestADirectoryWithoutALeaderIsSaidToBeOne(t *testing.T) {
+	err := explain(&rpc.Error{Answered: true, Code: seqpb.Code_CODE_NOT_READY, Text: "no leader"}, "a", adminCall{})
+	if text := err.Error(); strings.Contains(text, "version") || !strings.Contains(text, "try again") {
+		t.Error(text)
 	}
 }

@@ -15,6 +15,8 @@ type statusJSON struct {
 	Sets         []setJSON `json:"sets"`
 	MapVersion   uint64    `json:"map_version"`
 	RouteVersion uint64    `json:"route_version"`
+	// Moves are those under way.
+	Moves []moveJSON `json:"moves"`
 	// Problems are for people: what is wrong, in the order of the Sets.
 	Problems []string `json:"problems"`
 }
@@ -97,14 +99,15 @@ func (a *app) status(ctx context.Context) (*statusJSON, error) {
 	if err != nil {
 		return nil, err
 	}
-	unheard := a.addOtherSets(ctx, rep)
+	moves, unheard := a.addOtherSets(ctx, rep)
 	j := statusOf(rep)
-	j.Problems = append(j.Problems, unheard...)
+	j.Moves = append(j.Moves, moves...)
+	j.Problems = append(append(j.Problems, unheard...), moveProblems(moves, j.Sets)...)
 	return j, nil
 }
 
 func statusOf(rep *seqpb.StatusReply) *statusJSON {
-	j := &statusJSON{Cluster: rep.Cluster, ClusterID: rep.ClusterId, MapVersion: rep.MapVersion, Sets: []setJSON{}}
+	j := &statusJSON{Cluster: rep.Cluster, ClusterID: rep.ClusterId, MapVersion: rep.MapVersion, Sets: []setJSON{}, Moves: []moveJSON{}}
 	for _, s := range rep.Sets {
 		set := setJSON{
 			Name: s.Name, Ranges: append([]string{}, s.Ranges...), Stores: []storeJSON{}, Allocs: []ownerJSON{},
@@ -129,8 +132,8 @@ func statusCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
 		Short: "Show the cluster, and what is wrong with it, at a glance",
-		Long: `Show the cluster at a glance: what is wrong first, if anything is; then, for each
-Set, its stores (LAG: how many entries behind the leader; CONTACT: since the
+		Long: `Show the cluster at a glance: what is wrong first, if anything is; then the moves
+between Sets that are under way; then, for each Set, its stores (LAG: how many entries behind the leader; CONTACT: since the
 leader heard of it) and its AllocSvrs (LEASE: how long it may still serve), and how
 far their raises go (RAISES since their sessions began, MEAN: numbers a raise).`,
 		Example: `  seqctl status
