@@ -51,10 +51,10 @@ type aim struct{ kills, hits int }
 // Some steps last milliseconds. A kill that is seen to have come too late is done again,
 // and how many fell where they should is logged.
 func TestAMoveOutlivesTheKillOfAnyParticipantInAnyStep(t *testing.T) {
-	f := startSets(t, cluster.ProcessOptions{Sets: 3}, map[string]string{"part_keys": "500"})
+	f := startSets(t, cluster.ProcessOptions{Sets: 3}, map[string]string{"part_keys": "300"})
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	const warm = 4000
+	const warm = 2000
 	allocAll(t, f.client, warm, 1)
 	c := clients{targets: f.targets(t, 4), keys: 100, rate: 50, timeout: 10 * time.Second}
 	h := f.underLoad(t, c, func(s *stage) {
@@ -193,7 +193,7 @@ func (k *moveKills) reach(ctx context.Context, w *moveWatch, who, step string) (
 	case step == "prepare":
 		// What is asked and counted before a move starts is part of it, and all there is
 		// for long enough to be hit.
-		pause(k.t, time.Duration(k.rng.Int64N(int64(k.starting))))
+		pause(k.t, time.Duration(k.rng.Int64N(int64(k.starting)*3/4)))
 		return &seqpb.MoveStatus{State: step}, nil, true
 	case step != "aborting":
 		was, in = w.until(ctx, parts, step)
