@@ -140,9 +140,10 @@ func passing(err error, q adminCall) bool {
 		return false
 	case e.NotSent:
 		return true
-	case e.Answered:
+	case e.Answered && e.Code != seqpb.Code_CODE_UNKNOWN_RESULT:
 		return e.Code == seqpb.Code_CODE_UNAVAILABLE || e.Code == seqpb.Code_CODE_NOT_READY
 	}
+	// Lost on the way to this server, or from there to the one that it asked.
 	return q.repeatable
 }
 
@@ -155,7 +156,7 @@ func explain(err error, addr string, q adminCall) error {
 	switch {
 	case e.Answered && (e.Code == seqpb.Code_CODE_UNAVAILABLE || e.Code == seqpb.Code_CODE_NOT_READY):
 		return fmt.Errorf("the cluster cannot do it now: %s: see seqctl status, and try again", e.Text)
-	case e.Answered:
+	case e.Answered && e.Code != seqpb.Code_CODE_UNKNOWN_RESULT:
 		return fmt.Errorf("%s refused %s: %s: is it a server of this version of seqsvr?", e.Addr, e.Method, e.Text)
 	case e.NotSent:
 		return fmt.Errorf("no server answered at %s: %s: is it running, and is --server right?", addr, e.Text)

@@ -190,6 +190,18 @@ func TestMovesUnderWayAreSeenWhereverSetsAre(t *testing.T) {
 	}
 }
 
+// An answer that was lost between two servers is no refusal of the first one.
+func TestWhatWasLostBetweenServersIsAskedAgainIfThatDoesNoHarm(t *testing.T) {
+	lost := &rpc.Error{Answered: true, Code: seqpb.Code_CODE_UNKNOWN_RESULT, Addr: "a", Method: "SetMove", Text: "connection reset"}
+	if !passing(lost, adminCall{repeatable: true}) || passing(lost, adminCall{}) {
+		t.Error("asked again where it does harm, or not where it does none")
+	}
+	text := explain(lost, "a", adminCall{interrupted: "the move may have started: see seqctl set status"}).Error()
+	if strings.Contains(text, "version") || !strings.HasSuffix(text, "the move may have started: see seqctl set status") {
+		t.Error(text)
+	}
+}
+
 // A directory without a leader is no server of another version.
 func TestADirectoryWithoutALeaderIsSaidToBeOne(t *testing.T) {
 	err := explain(&rpc.Error{Answered: true, Code: seqpb.Code_CODE_NOT_READY, Text: "no leader"}, "a", adminCall{})
