@@ -193,7 +193,7 @@ func (c *Cluster) dialClients() ([]sdk, error) {
 			defer cancel()
 			for {
 				cl, err := client.Dial(ctx, servers,
-					client.WithTransport(transport{c.net, c.net.start(host)}),
+					client.WithTransport(transport{net: c.net, from: c.net.start(host), starts: i%2 == 0}),
 					client.WithCluster(clusterName), client.WithSeed(c.opt.Seed*100+uint64(i)))
 				if err == nil {
 					clients[i] = sdk{cl}

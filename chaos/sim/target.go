@@ -16,10 +16,16 @@ import (
 type transport struct {
 	net  *Network
 	from *process
+	// starts: its connections can start calls, as those of lean frames can and others cannot.
+	starts bool
 }
 
 func (t transport) Dial(addr string) (client.Conn, error) {
-	return clientConn{seqConn{t.net, t.from, addr}}, nil
+	c := clientConn{seqConn{t.net, t.from, addr}}
+	if t.starts {
+		return &startingConn{clientConn: c}, nil
+	}
+	return c, nil
 }
 
 // clientConn tells the SDK which calls were surely not executed.
