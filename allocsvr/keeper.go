@@ -183,7 +183,11 @@ func (k *keeper) carryOut(ctx context.Context, d *seqpb.Directive) {
 			handBack = append(handBack, no)
 		}
 	}
-	k.startReleases(ctx, handBack, nextOwners(d))
+	next := nextOwners(d)
+	if k.carrier != nil {
+		k.carrier.Plan(next)
+	}
+	k.startReleases(ctx, handBack, next)
 	k.freezeRanges(ctx)
 }
 

@@ -60,7 +60,7 @@ type release struct {
 
 // startReleases closes the next group of the sections if none is being handed
 // back, and sends its keys. The others keep serving until their turn.
-func (k *keeper) startReleases(ctx context.Context, secs []ids.Section, next map[ids.Section]nextOwner) {
+func (k *keeper) startReleases(ctx context.Context, secs []ids.Section, next map[ids.Section]handover.Target) {
 	if len(secs) > 0 && k.outstanding == 0 {
 		n, keys := 0, 0
 		for n < len(secs) && n < groupSections {
@@ -74,7 +74,7 @@ func (k *keeper) startReleases(ctx context.Context, secs []ids.Section, next map
 	}
 }
 
-func (k *keeper) closeGroup(ctx context.Context, secs []ids.Section, next map[ids.Section]nextOwner) {
+func (k *keeper) closeGroup(ctx context.Context, secs []ids.Section, next map[ids.Section]handover.Target) {
 	bugs := &k.s.cfg.Bugs
 	if !bugs.HandBackBeforeClose {
 		for _, no := range secs {
@@ -95,7 +95,7 @@ func (k *keeper) closeGroup(ctx context.Context, secs []ids.Section, next map[id
 		k.outstanding += rel.ops
 		k.log.Debug("section closed", zap.Uint32("section", uint32(no)), zap.Uint64("epoch", uint64(e)), zap.Int("keys", rel.ops-1))
 		if to := next[no]; k.goesAlong(rel, to) {
-			along = append(along, handover.Item{Section: no, Epoch: to.epoch, To: to.session, Addr: to.addr, Then: items})
+			along = append(along, handover.Item{Section: no, Target: to, Then: items})
 		} else if k.s.queue.Submit(raise.HandBack, items...) != nil {
 			return
 		}

@@ -24,26 +24,19 @@ func (s *Server) TakeWindow(_ context.Context, req *seqpb.TakeWindowRequest) (*s
 	return w.stage.Take(req), nil
 }
 
-// nextOwner is where the leader plans a revoked section to go.
-type nextOwner struct {
-	session ids.SessionID
-	addr    string
-	epoch   ids.Epoch
-}
-
-// nextOwners of the sections that a directive revokes, without those for which none is planned.
-func nextOwners(d *seqpb.Directive) map[ids.Section]nextOwner {
+// nextOwners are where the leader plans revoked sections to go: of the sections that a directive revokes, without those for which none is planned.
+func nextOwners(d *seqpb.Directive) map[ids.Section]handover.Target {
 	addr := make(map[uint64]string, len(d.Next))
 	for _, n := range d.Next {
 		addr[n.Session] = n.Addr
 	}
-	next := make(map[ids.Section]nextOwner, len(d.Revoke))
+	next := make(map[ids.Section]handover.Target, len(d.Revoke))
 	for i, no := range d.Revoke {
 		if i >= len(d.NextSession) || i >= len(d.NextEpoch) {
 			break
 		}
 		if a := addr[d.NextSession[i]]; a != "" {
-			next[ids.Section(no)] = nextOwner{ids.SessionID(d.NextSession[i]), a, ids.Epoch(d.NextEpoch[i])}
+			next[ids.Section(no)] = handover.Target{Epoch: ids.Epoch(d.NextEpoch[i]), To: ids.SessionID(d.NextSession[i]), Addr: a}
 		}
 	}
 	return next
@@ -76,9 +69,9 @@ func (k *keeper) newCarrier() *handover.Carrier {
 
 // goesAlong: the hand-back has to wait until the section's window is at its next owner.
 // Nothing is added to the window any more: the section is closed, and its callers have left.
-func (k *keeper) goesAlong(rel *release, to nextOwner) bool {
+func (k *keeper) goesAlong(rel *release, to handover.Target) bool {
 	bugs := &k.s.cfg.Bugs
-	return k.carrier != nil && to.session != 0 && !bugs.HandBackBeforeClose && !bugs.ReopenClosing && !bugs.ForgetBeforeAck && k.s.window.Used(rel.sec)
+	return k.carrier != nil && to.To != 0 && !bugs.HandBackBeforeClose && !bugs.ReopenClosing && !bugs.ForgetBeforeAck && k.s.window.Used(rel.sec)
 }
 
 // takeOver imports what the last owner sent of a section that was just opened in

@@ -137,7 +137,7 @@ func TestAWindowThatDoesNotArriveWholeIsNotUsed(t *testing.T) {
 				r.peers.Hook(hook)
 				moved := uint64(time.Now().UnixMilli())
 				r.store.Move("b1", 0)
-				time.Sleep(400 * time.Millisecond)
+				time.Sleep(2700 * time.Millisecond)
 				if node, _ := r.store.Owner(0); node != "b1" {
 					t.Fatalf("the section is %q's", node)
 				}
@@ -147,22 +147,88 @@ func TestAWindowThatDoesNotArriveWholeIsNotUsed(t *testing.T) {
 	}
 }
 
+// A next owner that does not answer holds a section up for as long as the loss of
+// its machine would, and others after it not at all.
 func TestANextOwnerThatDoesNotAnswerHoldsNothingUp(t *testing.T) {
 	inRig(t, storetest.Config{}, func(r *rig) {
 		_, b, _ := begun(t, r)
 		r.peers.SetDelay(time.Hour)
 		moved := uint64(time.Now().UnixMilli())
 		r.store.Move("b1", 0)
-		time.Sleep(220 * time.Millisecond)
+		time.Sleep(2520 * time.Millisecond)
 		// It is left alone for a while: this one does not wait again.
 		r.store.Move("b1", 1)
 		time.Sleep(20 * time.Millisecond)
-		for no := range ids.Section(2) {
+		// Then it is tried for a shorter time.
+		time.Sleep(time.Second)
+		r.store.Move("b1", 2)
+		time.Sleep(220 * time.Millisecond)
+		for no := range ids.Section(3) {
 			if node, _ := r.store.Owner(no); node != "b1" {
 				t.Errorf("section %d is %q's", no, node)
 			}
 			wantForgotten(t, b, spread()[no], moved)
 		}
+		// It answers again, and what comes after its rest is not lost.
+		r.peers.SetDelay(time.Millisecond)
+		time.Sleep(2 * time.Second)
+		r.store.Move("b1", 3)
+		settle()
+		if first, replayed, _ := b.identified(t, spread()[3], 1); first != 11 || !replayed {
+			t.Errorf("%d, replayed %v", first, replayed)
+		}
+	})
+}
+
+// A next owner may be slow, or stand still for a moment: the windows survive.
+func TestRequestIDsWaitForASlowNextOwner(t *testing.T) {
+	inRig(t, storetest.Config{}, func(r *rig) {
+		_, b, since := begun(t, r)
+		r.peers.SetDelay(2400 * time.Millisecond)
+		r.store.Move("b1", allSections...)
+		time.Sleep(2500 * time.Millisecond)
+		wantRemembered(t, b, since)
+	})
+}
+
+// The plan changes while windows are on their way to a node that does not answer:
+// they go with their sections all the same.
+func TestRequestIDsGoWhereTheirSectionsGoInTheEnd(t *testing.T) {
+	inRig(t, storetest.Config{}, func(r *rig) {
+		a, b, since := begun(t, r)
+		c := r.boot("c1")
+		r.peers.Listen("b1:1", nil)
+		r.store.Move("b1", allSections...)
+		time.Sleep(500 * time.Millisecond)
+		if node, _ := r.store.Owner(0); node != "a1" {
+			t.Fatalf("released to %q without its window", node)
+		}
+		r.store.Move("c1", allSections...)
+		settle()
+		wantRemembered(t, c, since)
+		if st := a.Stats(); st.WindowsSent != 8 || st.WindowsUnsent != 0 || b.world.Load().stage.Bytes() != 0 {
+			t.Errorf("%+v", st)
+		}
+	})
+}
+
+// If none of those that are planned one after the other answers, the section goes on without.
+func TestNextOwnersThatDoNotAnswerHoldNothingUpForLong(t *testing.T) {
+	inRig(t, storetest.Config{}, func(r *rig) {
+		_, b, _ := begun(t, r)
+		r.boot("c1")
+		r.peers.SetDelay(time.Hour)
+		moved := uint64(time.Now().UnixMilli())
+		r.store.Move("b1", 0)
+		time.Sleep(2400 * time.Millisecond)
+		r.store.Move("c1", 0)
+		time.Sleep(500 * time.Millisecond)
+		r.store.Move("b1", 0) // once too often to turn
+		time.Sleep(520 * time.Millisecond)
+		if node, _ := r.store.Owner(0); node != "b1" {
+			t.Fatalf("the section is %q's", node)
+		}
+		wantForgotten(t, b, spread()[0], moved)
 	})
 }
 
@@ -184,7 +250,7 @@ func TestAWindowIsForItsEpochAtItsTargetOnly(t *testing.T) {
 		c.take(t, spread()[0], 1)
 		r.peers.Listen("b1:1", nil)
 		r.store.Move("b1", 0)
-		time.Sleep(400 * time.Millisecond)
+		time.Sleep(2700 * time.Millisecond)
 		if first, replayed, since := b.identified(t, spread()[0], 1); replayed || first != 14 || since < moved {
 			t.Errorf("b1 used what was sent for an earlier epoch: %d, %v, %d", first, replayed, since)
 		}

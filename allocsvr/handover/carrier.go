@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,15 +17,24 @@ import (
 )
 
 const (
-	// callPatience, and patiencePerMB for what is sent, is how long a move waits for
-	// all messages to one next owner. It is within the time that callers are kept for a move, and a next
-	// owner that takes longer would not serve the section sooner either.
-	callPatience  = 200 * time.Millisecond
+	// patience, and patiencePerMB for what is sent, is how long a move waits for all
+	// messages to one next owner. One that stands still would not serve the section
+	// sooner either, and when its lease has run out another is planned: as after the
+	// loss of a machine, with the default TTL.
+	patience      = 2500 * time.Millisecond
 	patiencePerMB = 50 * time.Millisecond
+	// patienceAnew is for those that another next owner was planned for meanwhile: it is
+	// there, and their callers have waited.
+	patienceAnew = time.Second
+	// impatience is for one that has not answered in time before: it may be that only
+	// we cannot reach it.
+	impatience = 200 * time.Millisecond
 	// pauseMin is the first of the pauses between tries; they double.
 	pauseMin = 2 * time.Millisecond
-	// restAfterFailure is for how long a next owner is not tried again.
-	restAfterFailure = time.Second
+	// restMin is for how long a next owner is not tried again; it doubles up to restMax
+	// while it does not answer, so that moving many sections ends in time without it.
+	restMin = time.Second
+	restMax = 30 * time.Second
 	// connIdle is how long a connection is kept for more.
 	connIdle = 5 * time.Second
 )
@@ -42,15 +52,23 @@ type Config struct {
 	Logger *zap.Logger
 }
 
-// Item is a closed section whose window is to be carried.
-type Item struct {
-	Section ids.Section
+// Target is where a section is planned to go.
+type Target struct {
 	// Epoch that the section gets at To, which is reached at Addr.
 	Epoch ids.Epoch
 	To    ids.SessionID
 	Addr  string
+}
+
+// Item is a closed section whose window is to be carried.
+type Item struct {
+	Section ids.Section
+	Target
 	// Then is submitted when the window has arrived, or is given up.
 	Then []raise.Item
+	// began is when it was first tried, zero before. There is another try only if the
+	// plan changes, within patience of that.
+	began time.Time
 }
 
 // Carrier sends windows to their next owners, for one session. What is queued is
@@ -63,10 +81,24 @@ type Carrier struct {
 
 	mu    sync.Mutex
 	queue []Item
+	plan  map[ids.Section]Target // the newest
+	trips map[*trip]struct{}     // under way
 
 	// The goroutine's own:
 	conns map[string]PeerConn
-	rest  map[string]time.Time // until when an address is left alone
+	rests map[peer]rest
+}
+
+// peer is one life of a next owner.
+type peer struct {
+	to   ids.SessionID
+	addr string
+}
+
+// rest is how long a next owner that did not answer is left alone, and until when.
+type rest struct {
+	last  time.Duration
+	until time.Time
 }
 
 // NewCarrier starts a carrier. Close it.
@@ -74,7 +106,7 @@ func NewCarrier(cfg Config) *Carrier {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &Carrier{
 		cfg: cfg, cancel: cancel, done: make(chan struct{}), wake: make(chan struct{}, 1),
-		conns: map[string]PeerConn{}, rest: map[string]time.Time{},
+		trips: map[*trip]struct{}{}, conns: map[string]PeerConn{}, rests: map[peer]rest{},
 	}
 	go c.run(ctx)
 	return c
@@ -91,10 +123,35 @@ func (c *Carrier) Carry(items []Item) {
 	c.mu.Lock()
 	c.queue = append(c.queue, items...)
 	c.mu.Unlock()
+	c.nudge()
+}
+
+func (c *Carrier) nudge() {
 	select {
 	case c.wake <- struct{}{}:
 	default:
 	}
+}
+
+// Plan says where each section is to go now. What is on its way elsewhere turns round.
+func (c *Carrier) Plan(plan map[ids.Section]Target) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.plan = plan
+	for t := range c.trips {
+		for i := range t.items {
+			if c.changed(&t.items[i]) {
+				t.stop()
+				break
+			}
+		}
+	}
+}
+
+// changed: the section is to go elsewhere now. It needs mu.
+func (c *Carrier) changed(it *Item) bool {
+	now, ok := c.plan[it.Section]
+	return ok && now.Epoch == it.Epoch && now != it.Target
 }
 
 func (c *Carrier) run(ctx context.Context) {
@@ -129,55 +186,78 @@ func (c *Carrier) hangUp() {
 
 // trip is what goes to one next owner in a round.
 type trip struct {
-	c       *Carrier
-	addr    string
-	to      ids.SessionID
-	conn    PeerConn
+	c *Carrier
+	peer
+	conn PeerConn
+	// items are constant while the trip is under way.
 	items   []Item
+	stop    context.CancelFunc
 	began   time.Time
-	sent    int // bytes
+	wait    time.Duration
+	turned  []Item // that go elsewhere now
+	sent    int    // bytes
 	req     *seqpb.TakeWindowRequest
 	bytes   int
 	aboard  []Item // whose last part is in req
 	arrived int
+	lost    []Item // not arrived
 	err     error
 }
 
 // round takes everything to all next owners at once, and waits.
 func (c *Carrier) round(ctx context.Context, items []Item) {
-	type target struct {
-		to   ids.SessionID
-		addr string
-	}
-	trips := map[target]*trip{}
+	trips := map[peer]*trip{}
+	var wg sync.WaitGroup
+	c.mu.Lock()
 	for _, it := range items {
-		k := target{it.To, it.Addr}
+		if c.changed(&it) {
+			it.Target = c.plan[it.Section]
+		}
+		k := peer{it.To, it.Addr}
 		if trips[k] == nil {
-			trips[k] = &trip{c: c, addr: it.Addr, to: it.To}
+			trips[k] = &trip{c: c, peer: k}
 		}
 		trips[k].items = append(trips[k].items, it)
 	}
-	var wg sync.WaitGroup
-	for _, t := range trips {
-		t.conn, t.err = c.conn(t.addr)
-		wg.Go(func() { t.run(ctx) })
+	for k, t := range trips {
+		t.conn, t.wait, t.err = c.conn(k)
+		if slices.ContainsFunc(t.items, func(it Item) bool { return !it.began.IsZero() }) {
+			t.wait = min(t.wait, patienceAnew)
+		}
+		way, stop := context.WithCancel(ctx)
+		t.stop = stop
+		c.trips[t] = struct{}{}
+		wg.Go(func() {
+			defer stop()
+			t.run(ctx, way)
+		})
 	}
+	c.mu.Unlock()
 	wg.Wait()
 	if ctx.Err() != nil {
 		return
 	}
-	for _, t := range trips {
-		c.cfg.Sent(t.arrived, len(t.items)-t.arrived)
-		if t.err == nil {
-			continue
+	for k, t := range trips {
+		failed := len(t.items) - t.arrived - len(t.turned)
+		c.cfg.Sent(t.arrived, failed)
+		if len(t.turned) > 0 {
+			c.Carry(t.turned)
 		}
-		if errors.Is(t.err, errResting) {
-			c.cfg.Logger.Debug("windows of request ids not carried along", zap.Int("sections", len(t.items)-t.arrived), zap.Error(t.err))
+		switch {
+		case t.err == nil:
+			delete(c.rests, k)
 			continue
+		case errors.Is(t.err, errResting):
+			c.cfg.Logger.Debug("windows of request ids not carried along", zap.Int("sections", failed), zap.Error(t.err))
+			continue
+		case failed == 0:
+			c.cfg.Logger.Info("windows of request ids go elsewhere", zap.String("from", t.addr), zap.Int("sections", len(t.turned)), zap.Error(t.err))
+		default:
+			c.cfg.Logger.Warn("windows of request ids not carried along; the next owner's begin anew", zap.String("to", t.addr),
+				zap.Uint64("to_session", uint64(t.to)), zap.Int("sections", failed), zap.Error(t.err))
 		}
-		c.cfg.Logger.Warn("windows of request ids not carried along; the next owner's begin anew", zap.String("to", t.addr),
-			zap.Uint64("to_session", uint64(t.to)), zap.Int("sections", len(t.items)-t.arrived), zap.Error(t.err))
-		c.rest[t.addr] = time.Now().Add(restAfterFailure)
+		pause := min(max(restMin, 2*c.rests[k].last), restMax)
+		c.rests[k] = rest{pause, time.Now().Add(pause)}
 		if conn := c.conns[t.addr]; conn != nil {
 			_ = conn.Close()
 			delete(c.conns, t.addr)
@@ -187,36 +267,56 @@ func (c *Carrier) round(ctx context.Context, items []Item) {
 
 var errResting = errors.New("the next owner did not answer a moment ago")
 
-func (c *Carrier) conn(addr string) (PeerConn, error) {
-	if until, ok := c.rest[addr]; ok {
-		if time.Now().Before(until) {
-			return nil, errResting
+// conn is a connection, and how long to wait for what is sent over it.
+func (c *Carrier) conn(k peer) (PeerConn, time.Duration, error) {
+	wait := patience
+	if r, ok := c.rests[k]; ok {
+		if time.Now().Before(r.until) {
+			return nil, 0, errResting
 		}
-		delete(c.rest, addr)
+		wait = impatience
 	}
-	if conn := c.conns[addr]; conn != nil {
-		return conn, nil
+	if conn := c.conns[k.addr]; conn != nil {
+		return conn, wait, nil
 	}
-	conn, err := c.cfg.Dial(addr)
+	conn, err := c.cfg.Dial(k.addr)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	c.conns[addr] = conn
-	return conn, nil
+	c.conns[k.addr] = conn
+	return conn, wait, nil
 }
 
-// run sends what there is to send. When it returns all is submitted, unless ctx has ended.
-func (t *trip) run(ctx context.Context) {
+// run sends what there is to send, on its way, which is shorter than ctx if the plan
+// changes. When it returns all is submitted that does not go elsewhere, unless ctx has ended.
+func (t *trip) run(ctx, way context.Context) {
 	t.began = time.Now()
 	t.load()
-	for i, it := range t.items {
-		if t.err != nil {
-			t.submit(ctx, t.items[i:])
-			return
-		}
-		t.take(ctx, it)
+	left := t.items
+	for len(left) > 0 && t.err == nil {
+		t.take(ctx, way, left[0])
+		left = left[1:]
 	}
-	t.send(ctx)
+	if t.err == nil {
+		t.send(ctx, way)
+	}
+	t.lost = append(t.lost, left...)
+
+	t.c.mu.Lock()
+	delete(t.c.trips, t)
+	var lost []Item
+	for _, it := range t.lost {
+		if it.began.IsZero() {
+			it.began = t.began
+		}
+		if t.c.changed(&it) && time.Since(it.began) <= patience {
+			t.turned = append(t.turned, it)
+		} else {
+			lost = append(lost, it)
+		}
+	}
+	t.c.mu.Unlock()
+	t.submit(ctx, lost)
 }
 
 func (t *trip) load() {
@@ -225,7 +325,7 @@ func (t *trip) load() {
 }
 
 // take puts one window into the message, and sends those that are full.
-func (t *trip) take(ctx context.Context, it Item) {
+func (t *trip) take(ctx, way context.Context, it Item) {
 	now := uint64(time.Now().UnixMilli())
 	e, err := t.c.cfg.Window.Export(it.Section, now)
 	var parts [][]byte
@@ -235,12 +335,12 @@ func (t *trip) take(ctx context.Context, it Item) {
 	if parts == nil {
 		t.c.cfg.Logger.Warn("window of request ids not carried along", zap.Uint32("section", uint32(it.Section)),
 			zap.Int("records", len(e.Entries)), zap.Error(err))
-		t.submit(ctx, []Item{it})
+		t.lost = append(t.lost, it)
 		return
 	}
 	for i, b := range parts {
 		if t.bytes > 0 && t.bytes+len(b) > messageBytes {
-			t.send(ctx)
+			t.send(ctx, way)
 			if t.err != nil {
 				break
 			}
@@ -253,24 +353,26 @@ func (t *trip) take(ctx context.Context, it Item) {
 		t.bytes += len(b) + 64
 	}
 	if t.err != nil {
-		t.submit(ctx, []Item{it})
+		t.lost = append(t.lost, it)
 		return
 	}
 	t.aboard = append(t.aboard, it)
 }
 
 // send sends the message and lets the sections in it go.
-func (t *trip) send(ctx context.Context) {
+func (t *trip) send(ctx, way context.Context) {
 	req, bytes, aboard := t.req, t.bytes, t.aboard
 	t.load()
 	if len(req.Parts) > 0 {
 		t.sent += bytes
-		patience := callPatience + time.Duration(t.sent)*patiencePerMB/(1<<20)
-		t.err = t.call(ctx, req, t.began.Add(patience))
+		wait := t.wait + time.Duration(t.sent)*patiencePerMB/(1<<20)
+		t.err = t.call(way, req, t.began.Add(wait))
 	}
-	if t.err == nil {
-		t.arrived += len(aboard)
+	if t.err != nil {
+		t.lost = append(t.lost, aboard...)
+		return
 	}
+	t.arrived += len(aboard)
 	t.submit(ctx, aboard)
 }
 

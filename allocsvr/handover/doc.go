@@ -9,9 +9,10 @@
 //   - A window is imported whole or not at all: all parts of one taking, each with
 //     its checksum, at exactly the epoch that they were sent for. Otherwise the new
 //     owner's window begins with it, and says so.
-//   - A move waits for a window no longer than callPatience and some more per
-//     megabyte; then it goes on without. A next owner that did not answer is left
-//     alone for restAfterFailure.
+//   - A move waits for a window no longer than patience and some more per megabyte;
+//     then it goes on without. If another next owner is planned meanwhile, it turns to
+//     that one, with patienceAnew. A next owner that did not answer is left alone
+//     for a while, and longer each time.
 //   - What a next owner keeps is bounded (stageMax) and is forgotten after keepFor.
 //   - Sections that have no window cost nothing.
 //
