@@ -497,7 +497,7 @@ func (s *fakeStream) Recv() (*seqpb.RouteTable, error) {
 			<-s.ctx.Done()
 			return nil, s.ctx.Err()
 		}
-		if down {
+		if down || t.ClusterID != s.last.ClusterID { // the nodes of a restored cluster were started anew
 			return nil, io.ErrUnexpectedEOF
 		}
 		d, news := t.Since(s.last.Versions())

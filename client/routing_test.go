@@ -525,7 +525,7 @@ func TestARestoredClusterReplacesTheRoutes(t *testing.T) {
 		if _, err := c.Alloc(t.Context(), client.UID(0)); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(300 * time.Millisecond) // there may have been a fetch just now, and the next one comes 200 ms after it
+		time.Sleep(time.Second) // for a new subscription, and the fetch after it
 		synctest.Wait()
 		if id := c.Routes().ClusterID; id != "id-2" {
 			t.Errorf("routes of %s", id)
