@@ -142,6 +142,11 @@ func (s *Server) fill(asks []ask, sp ids.Space, req *seqpb.AllocRequest) error {
 		case 0:
 		case requestIDBytes:
 			asks[i].id = (*[requestIDBytes]byte)(id)
+			if *asks[i].id == ([requestIDBytes]byte{}) {
+				// A UUID that its caller forgot to set: each message sent with it would
+				// get the number of the first one.
+				return invalid("request id %d is zero: use the UUID of what the number is for", i)
+			}
 		default:
 			return invalid("request id %d has %d bytes, want 0 or %d", i, len(id), requestIDBytes)
 		}

@@ -21,7 +21,7 @@ import (
 )
 
 func TestAWrongRequestIsRefusedWholeAndIssuesNothing(t *testing.T) {
-	id := make([]byte, 16)
+	id := rid(1)[:]
 	inRig(t, auto, func(r *rig) {
 		a := r.boot("a1", func(c *Config) { c.MaxBatchKeys = 3; c.MaxN = 50 })
 		for name, req := range map[string]*seqpb.AllocRequest{
@@ -40,6 +40,7 @@ func TestAWrongRequestIsRefusedWholeAndIssuesNothing(t *testing.T) {
 			"too few counts":         {Space: "uid", Uids: []uint64{1, 2}, Counts: []uint32{1}},
 			"too few request ids":    {Space: "uid", Uids: []uint64{1, 2}, RequestIds: [][]byte{id}},
 			"short request id":       {Space: "uid", Uids: []uint64{1}, RequestIds: [][]byte{id[:15]}},
+			"zero request id":        {Space: "uid", Uids: []uint64{1, 2}, RequestIds: [][]byte{id, make([]byte, 16)}},
 		} {
 			rep, err := a.Alloc(context.Background(), req)
 			if rep != nil || wire.CodeOf(err) != seqpb.Code_CODE_INVALID_ARGUMENT {

@@ -163,6 +163,7 @@ func askWrongly(t *testing.T, f *fleet) {
 		"a count past the limit":     {Space: "uid", Uids: uid, Counts: []uint32{1 << 31}},
 		"counts that do not fit":     {Space: "uid", Uids: uid, Counts: []uint32{1, 2}},
 		"a request id of 3 bytes":    {Space: "uid", Uids: uid, RequestIds: [][]byte{{1, 2, 3}}},
+		"a request id of zeros":      {Space: "uid", Uids: uid, RequestIds: [][]byte{make([]byte, 16)}},
 		"more keys than are allowed": {Space: "uid", Uids: make([]uint64, 200_000)},
 	} {
 		rep, err := conn.Alloc(ctx, req)

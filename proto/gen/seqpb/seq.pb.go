@@ -74,9 +74,10 @@ type AllocRequest struct {
 	// entry a key, each in [1, max_n].
 	Counts []uint32 `protobuf:"varint,4,rep,packed,name=counts" json:"counts,omitempty"`
 
-	// Idempotency: empty, or one entry a key, each of 0 or 16 bytes. An id belongs to
-	// its key: the same one with another count is refused, for another key it is another
-	// request. Several keys may have the same one.
+	// Idempotency: empty, or one entry a key, each of 0 or 16 bytes, not all
+	// zero: that is a UUID that nobody has set. An id belongs to its key: the same one
+	// with another count is refused, for another key it is another request. Several
+	// keys may have the same one.
 	RequestIds [][]byte `protobuf:"bytes,5,rep,name=request_ids" json:"request_ids,omitempty"`
 
 	// The versions of the caller's routing table for the Set of the node it
