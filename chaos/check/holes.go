@@ -120,12 +120,20 @@ func (c *checker) outsideHoles(l *line, from int64, it *item) []hole {
 }
 
 // ofSeveral reports whether a hole around the item may be of more than one loss:
-// because it is longer than a step, or because the item is a read between two. The
-// numbers that the first of them cost were not declared to anybody before the
-// second; the read saw where they end.
+// because it is longer than a step, or because the item is between two and shows
+// where the first one's numbers end: a read, or an allocation after one that was
+// told of them and never heard. They were not declared to anybody before the
+// second, which declares all of them.
 func (c *checker) ofSeveral(l *line, h hole, it *item) bool {
 	return h.to-h.from+1 > c.o.Step ||
-		it.read && c.lossesBetween(0, it.ret) > 0 && c.lossesBetween(it.call, h.declared) > 0 && c.lossesBetween(0, h.declared) > 1
+		(it.read || !it.hasHole && l.unheardBefore(it)) &&
+			c.lossesBetween(0, it.ret) > 0 && c.lossesBetween(it.call, h.declared) > 0 && c.lossesBetween(0, h.declared) > 1
+}
+
+// unheardBefore reports whether an allocation whose answer nobody got may have
+// come before the item.
+func (l *line) unheardBefore(it *item) bool {
+	return len(l.unknown) > 0 && l.unknown[0].call < it.ret
 }
 
 // searchSteps bounds the search of a filler.
