@@ -226,7 +226,7 @@ func (s *Server) ensure(w *world, sec *section, a *ask, mayTake bool) (aw await,
 	var full *arena.FullError
 	switch {
 	case err == nil:
-	case err == arena.ErrNoPage:
+	case errors.Is(err, arena.ErrNoPage):
 		return await{room: true}, nil, true
 	case errors.As(err, &full) && s.cfg.ArenaHighWater >= 0:
 		return await{room: true, late: ensureFailure(err)}, nil, true

@@ -187,7 +187,8 @@ func (s *Store) writeGeneration(tx *bbolt.Tx, g *generation) error {
 		p.put(1)
 	}
 	for order := g.inOrder(); len(order) > 0; {
-		n, err := 1, error(nil)
+		var err error
+		n := 1
 		if inBlock(order[0].key) {
 			n = sameBlock(order)
 			err = writeBlock(s.path, blocks, order[:n])
