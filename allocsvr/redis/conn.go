@@ -34,7 +34,12 @@ type conn struct {
 	// when it need not wait any more.
 	waits, leaves, doomed bool
 	queued                bool // in loop.again
-	// by is until when the peer must send the rest of a command, or take unsent.
+	// left: the last reply is sent, and what the peer still sends is thrown away:
+	// discarded bytes so far.
+	left      bool
+	discarded int
+	// by is until when the peer must send the rest of a command, take unsent, or close
+	// what was left.
 	by time.Time
 }
 

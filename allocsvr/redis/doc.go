@@ -19,7 +19,9 @@
 //
 // Guarantees: no command makes a connection hold more than its limits (parser.go),
 // whatever a peer sends, nor more unread replies than unsentMax and one more; from
-// such a peer nothing is read. Commands of a connection are answered in order, and
+// such a peer nothing is read. A connection that ends for what its peer sent, also
+// for a command beyond the limits, has told it why: what is left of the command is
+// read and thrown away, up to a bound (loop.leave). Commands of a connection are answered in order, and
 // those on one key are carried out in order. No loop ever waits but for all of its
 // connections. Stop answers what is under way.
 //

@@ -244,6 +244,10 @@ func (l *loop) turn(c *conn) {
 		return
 	}
 	c.readable = n == len(l.buf) || c.hungUp
+	if c.left {
+		l.discard(c, n)
+		return
+	}
 	in := l.buf[:n]
 	if len(c.rest) > 0 {
 		c.rest = append(c.rest, in...)
@@ -261,8 +265,8 @@ func (l *loop) later(c *conn) {
 }
 
 // answer carries out what in has, sends the replies, and leaves the connection in
-// one of four states: closed, waiting, with replies unsent, or with at most a part
-// of a command.
+// one of five states: closed, left, waiting, with replies unsent, or with at most a
+// part of a command.
 func (l *loop) answer(c *conn, in []byte) {
 	c.t = l.t
 	for {
@@ -294,7 +298,7 @@ func (l *loop) answer(c *conn, in []byte) {
 		}
 		l.t.clear()
 		if v == quit {
-			l.drop(c)
+			l.leave(c)
 			return
 		}
 		if v == done {
@@ -344,10 +348,38 @@ func (l *loop) sendRest(c *conn) {
 	c.unsent = nil
 	l.inTime(c)
 	if c.leaves {
-		l.drop(c)
+		l.leave(c)
 		return
 	}
 	l.answer(c, c.rest)
+}
+
+// discardMax is how much of what a peer sends after its last reply is thrown away.
+// It is more than any command that a client would send by mistake.
+const discardMax = 4 << 20
+
+// leave ends a connection that was sent its last reply. To close it while there is
+// more to come would reset it, and a peer that still sends, as one does whose
+// command is too large, would hear of that and not of the reply. So the rest is
+// read and thrown away until the peer closes; but no more than discardMax of it,
+// for no longer than Config.MaxWait, and not while the server stops.
+func (l *loop) leave(c *conn) {
+	if l.stopped || unix.Shutdown(c.fd, unix.SHUT_WR) != nil {
+		l.drop(c)
+		return
+	}
+	c.left, c.rest, c.parser = true, nil, parser{}
+	l.hurry(c)
+	l.later(c)
+}
+
+// discard throws away n bytes that came after the last reply.
+func (l *loop) discard(c *conn, n int) {
+	if c.discarded += n; c.discarded > discardMax {
+		l.drop(c)
+		return
+	}
+	l.later(c)
 }
 
 // wait lets a goroutine wait for what the connection's commands need. It takes

@@ -368,8 +368,10 @@ func TestThousandsOfConnectionsComeAndGo(t *testing.T) {
 					return
 				}
 				_ = c.SetDeadline(time.Now().Add(10 * time.Second))
-				switch j % 5 {
+				switch j % 6 {
 				case 0: // says nothing
+				case 5: // and does not wait for the error
+					_, _ = io.WriteString(c, "*999999\r\n$4\r\nMGET\r\n")
 				case 1:
 					_, _ = io.WriteString(c, "*2\r\n$4\r\nIN")
 				case 2: // does not wait for the reply

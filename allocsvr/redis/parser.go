@@ -68,7 +68,7 @@ func (p *parser) next(b []byte, args [][]byte) (_ [][]byte, n int, err error) {
 		}
 		count, err := length(line[1:])
 		if err != nil || count > maxArgs {
-			return args, 0, protocolErrorf("invalid multibulk length")
+			return args, 0, protocolErrorf("invalid multibulk length: a command and at most %d arguments are accepted", maxArgs-1)
 		}
 		p.multi, p.left, p.at, p.size, p.spans = true, count, n, 0, p.spans[:0]
 	}

@@ -56,8 +56,8 @@ type Config struct {
 	MaxConns int
 	// CallTimeout bounds a command. 0: 5 s.
 	CallTimeout time.Duration
-	// MaxWait bounds the time from the first byte of a command to its last,
-	// and the writing of a reply. 0: 30 s.
+	// MaxWait bounds the time from the first byte of a command to its last, the
+	// writing of a reply, and the time a peer has to close after its last one. 0: 30 s.
 	MaxWait time.Duration
 	Version string
 	Logger  *zap.Logger
