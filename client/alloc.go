@@ -42,7 +42,7 @@ func (c *Client) AllocN(ctx context.Context, key Key, n int64, opts ...CallOptio
 // allocates nothing, and is linearizable.
 func (c *Client) Current(ctx context.Context, key Key) (int64, error) {
 	r, err := c.one(ctx, methodCurrent, Request{Key: key, N: 1})
-	return r.First, err
+	return r.First, ofRead(err)
 }
 
 func (c *Client) one(ctx context.Context, m method, req Request) (Result, error) {
@@ -144,7 +144,7 @@ func (c *Client) CurrentMany(ctx context.Context, keys []Key) ([]Reading, error)
 		}
 	})
 	if err != nil {
-		return nil, err
+		return nil, ofRead(err)
 	}
 	return out, partial(failed, len(keys), func(i int) error { return out[i].Err })
 }

@@ -280,6 +280,17 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	if e.Error() != want {
 		t.Errorf("got  %q\nwant %q", e.Error(), want)
 	}
+	for _, c := range []struct {
+		kind client.Kind
+		want string
+	}{
+		{client.KindUnknownResult, "it may or may not have been allocated; use a request id to be able to repeat such a call"},
+		{client.Kind(77), "this client does not know the error; a newer one might"},
+	} {
+		if text := (&client.Error{Kind: c.kind}).Error(); !strings.HasSuffix(text, ": "+c.want) || strings.Contains(text, "nothing") {
+			t.Errorf("got %q, want it to end with %q", text, c.want)
+		}
+	}
 	for _, kind := range []client.Kind{1, 2, 3, 4, 5, 6, 7, 8, 9, 10} {
 		err := fmt.Errorf("calling: %w", &client.Error{Kind: kind, Err: errors.New("cause")})
 		for _, other := range []client.Kind{1, 2, 3, 4, 5, 6, 7, 8, 9, 10} {

@@ -297,7 +297,7 @@ func (k *call) fail(o *op, giveUp error) {
 	if o.maybe {
 		kind = KindUnknownResult
 	}
-	e := &Error{Kind: kind, Key: o.key, Epoch: uint64(o.epoch), Err: both(giveUp, cause)}
+	e := &Error{Kind: kind, Key: o.key, Epoch: uint64(o.epoch), Err: both(giveUp, cause), reads: o.method == methodCurrent}
 	if o.node != nil {
 		e.Owner = o.node.addr
 	}

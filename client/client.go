@@ -135,7 +135,7 @@ func (c *Client) leave() { c.calls.Done() }
 // deadline), and then returns the route without an owner.
 func (c *Client) Route(ctx context.Context, key Key) (Route, error) {
 	if err := c.enter(); err != nil {
-		return Route{}, err
+		return Route{}, ofRead(err)
 	}
 	defer c.leave()
 	ctx, cancel := c.bounded(ctx)
@@ -143,7 +143,7 @@ func (c *Client) Route(ctx context.Context, key Key) (Route, error) {
 	for t := c.routes.hub.Load(); ; {
 		id, _, err := key.resolve(t)
 		if err != nil {
-			return Route{}, err
+			return Route{}, ofRead(err)
 		}
 		r, err := t.Lookup(id)
 		if err == nil && r.Owned() {
@@ -155,7 +155,7 @@ func (c *Client) Route(ctx context.Context, key Key) (Route, error) {
 		case waitErr == nil:
 			t = next
 		case err != nil:
-			return Route{}, &Error{Kind: KindNotReady, Key: key, Err: err}
+			return Route{}, &Error{Kind: KindNotReady, Key: key, Err: err, reads: true}
 		default:
 			return publicRoute(r), nil
 		}
@@ -188,14 +188,14 @@ func (c *Client) Routes() *Table { return c.routes.hub.Load() }
 // next table is the newest.
 func (c *Client) Watch(ctx context.Context, f func(*Table)) error {
 	if err := c.enter(); err != nil {
-		return err
+		return ofRead(err)
 	}
 	c.leave() // a watch does not hold up Close
 	for t := c.routes.hub.Load(); ; {
 		f(t)
 		var err error
 		if t, err = c.routes.hub.Wait(ctx, t); errors.Is(err, router.ErrHubClosed) {
-			return &Error{Kind: KindUnavailable, Err: ErrClosed}
+			return &Error{Kind: KindUnavailable, Err: ErrClosed, reads: true}
 		} else if err != nil {
 			return err
 		}

@@ -28,7 +28,7 @@ func (c *Client) Diff(ctx context.Context, marks []Mark) ([]Difference, error) {
 	keys := make([]Key, len(marks))
 	for i, m := range marks {
 		if m.Last < 0 {
-			return nil, invalid(m.Key, "a mark at %d: want the last number that the reader has, 0 for none", m.Last)
+			return nil, ofRead(invalid(m.Key, "a mark at %d: want the last number that the reader has, 0 for none", m.Last))
 		}
 		keys[i] = m.Key
 	}

@@ -46,24 +46,37 @@ var ErrClosed = errors.New("the client is closed")
 
 func (k Kind) Error() string { return wire.CodeText(seqpb.Code(k)) }
 
-// remedy is what the caller can do, for the error's text.
+// outcome is what became of a call that was to allocate, for the error's text.
+func (k Kind) outcome() string {
+	switch {
+	case k == KindUnknownResult:
+		return "it may or may not have been allocated; "
+	case k.remedy() != unknownKind:
+		return "nothing was allocated; "
+	}
+	return ""
+}
+
+// remedy is what the caller can do.
 func (k Kind) remedy() string {
 	switch k {
 	case KindNotOwner, KindStaleEpoch, KindLeaseExpired, KindNotReady, KindUnavailable:
-		return "nothing was allocated; try again, with a longer deadline if it lasts"
+		return "try again, with a longer deadline if it lasts"
 	case KindBusy:
-		return "nothing was allocated; try again later, or with fewer calls at once"
+		return "try again later, or with fewer calls at once"
 	case KindUnknownResult:
-		return "it may or may not have been allocated; use a request id to be able to repeat such a call"
+		return "use a request id to be able to repeat such a call"
 	case KindInvalidArgument:
-		return "nothing was allocated; correct the call"
+		return "correct the call"
 	case KindExhausted:
-		return "nothing was allocated; the key has no numbers left"
+		return "the key has no numbers left"
 	case KindUnauthorized:
-		return "nothing was allocated; check the credentials"
+		return "check the credentials"
 	}
-	return "this client does not know the error; a newer one might"
+	return unknownKind
 }
+
+const unknownKind = "this client does not know the error; a newer one might"
 
 // Error is what a call fails with, for one key. errors.Is finds its kind's
 // sentinel (ErrBusy …) and what it wraps (context.DeadlineExceeded …).
@@ -77,6 +90,8 @@ type Error struct {
 	Epoch uint64
 	// Err is the cause.
 	Err error
+	// reads: the call was not to allocate anything, so that nothing need be said of it.
+	reads bool
 }
 
 func (e *Error) Error() string {
@@ -91,7 +106,11 @@ func (e *Error) Error() string {
 	if e.Err != nil {
 		fmt.Fprintf(&b, ": %s", e.cause())
 	}
-	fmt.Fprintf(&b, ": %s", e.Kind.remedy())
+	b.WriteString(": ")
+	if !e.reads {
+		b.WriteString(e.Kind.outcome())
+	}
+	b.WriteString(e.Kind.remedy())
 	return b.String()
 }
 
@@ -131,6 +150,15 @@ func (e *PartialError) Unwrap() error { return e.First }
 
 func invalid(k Key, format string, args ...any) error {
 	return &Error{Kind: KindInvalidArgument, Key: k, Err: fmt.Errorf(format, args...)}
+}
+
+// ofRead marks the error of a call that was to read.
+func ofRead(err error) error {
+	//nolint:errorlint // one of this call, so that nothing is around it
+	if e, ok := err.(*Error); ok {
+		e.reads = true
+	}
+	return err
 }
 
 // both joins two errors in one line; either may be nil.

@@ -14,12 +14,12 @@ import (
 // and finds numbers missing. Of very old ones several may be joined to one.
 func (c *Client) Gaps(ctx context.Context, key Key) ([]Gap, error) {
 	if err := c.enter(); err != nil {
-		return nil, err
+		return nil, ofRead(err)
 	}
 	defer c.leave()
 	id, space, err := key.resolve(c.routes.hub.Load())
 	if err != nil {
-		return nil, err
+		return nil, ofRead(err)
 	}
 	req := &seqpb.GapsRequest{Space: space.Name}
 	if space.Kind == ids.KindUID {
@@ -39,7 +39,7 @@ func (c *Client) Gaps(ctx context.Context, key Key) ([]Gap, error) {
 		if refresh {
 			c.routes.refreshFor(set)
 		}
-		failure := &Error{Kind: Kind(code), Key: key, Owner: addr, Err: err}
+		failure := &Error{Kind: Kind(code), Key: key, Owner: addr, Err: err, reads: true}
 		if code == seqpb.Code_CODE_UNKNOWN_RESULT {
 			failure.Kind = KindUnavailable // a read has no result that could be lost
 		}

@@ -31,7 +31,7 @@ type KeyNews struct {
 // WatchKeys tells may be some milliseconds old; Current is exact.
 func (c *Client) WatchKeys(ctx context.Context, keys []Key, f func(KeyNews)) error {
 	if err := c.enter(); err != nil {
-		return err
+		return ofRead(err)
 	}
 	c.leave() // a watch does not hold up Close
 	w := &keyWatch{
@@ -42,7 +42,7 @@ func (c *Client) WatchKeys(ctx context.Context, keys []Key, f func(KeyNews)) err
 	for i, key := range keys {
 		id, space, err := key.resolve(t)
 		if err != nil {
-			return err
+			return ofRead(err)
 		}
 		w.keys[i] = watchedKey{key: key, id: id, space: *space}
 	}
@@ -59,7 +59,7 @@ func (c *Client) WatchKeys(ctx context.Context, keys []Key, f func(KeyNews)) err
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			return &Error{Kind: KindUnavailable, Err: ErrClosed}
+			return &Error{Kind: KindUnavailable, Err: ErrClosed, reads: true}
 		}
 		n, err := w.collect()
 		if err != nil {
@@ -269,7 +269,7 @@ func (w *keyWatch) leave(k *watchedKey, r *reply) {
 		w.later(k, r.code)
 	default:
 		if w.fatal == nil {
-			w.fatal = &Error{Kind: Kind(r.code), Key: k.key, Owner: k.node.addr, Err: r.cause}
+			w.fatal = &Error{Kind: Kind(r.code), Key: k.key, Owner: k.node.addr, Err: r.cause, reads: true}
 		}
 		ring(w.news)
 	}
