@@ -52,16 +52,19 @@ func (s *Server) allocate(ctx context.Context, w *world, asks []ask, out []answe
 // has also finished taking. The lease is looked at inside it, after the request
 // is in hand, so a process that was paused before this line serves nothing.
 func (s *Server) pass(w *world, asks []ask, out []answer, cold []int) []int {
-	for i := range asks[:min(hintAhead, len(asks))] {
-		s.arena.Hint(asks[i].key)
-	}
 	in := s.arena.Guard().Enter()
 	defer in.Exit()
+	var ahead [seekAhead]sought
+	for i := range asks[:min(seekAhead, len(asks))] {
+		ahead[i].cell, ahead[i].found = s.arena.Seek(asks[i].key)
+	}
 	alive, ours := s.session.Alive(), w.ranges.Load()
 	var behind behind // a later ask of a key in cold waits its turn
 	for i := range asks {
-		if i+hintAhead < len(asks) {
-			s.arena.Hint(asks[i+hintAhead].key)
+		at := &ahead[i%seekAhead]
+		key := *at
+		if i+seekAhead < len(asks) {
+			at.cell, at.found = s.arena.Seek(asks[i+seekAhead].key)
 		}
 		a := &asks[i]
 		sec := w.section(a.key)
@@ -73,24 +76,26 @@ func (s *Server) pass(w *world, asks []ask, out []answer, cold []int) []int {
 			out[i].fail = errLeaseExpired
 			continue
 		}
-		if !s.take(w, sec, a, &out[i], in) {
+		if !key.found || !s.take(w, sec, a, key.cell, &out[i], in) {
 			cold = append(cold, i)
 		}
 	}
 	return cold
 }
 
-// hintAhead is how many keys' memory is on its way while one is served: about
+// sought is what Arena.Seek said of a key.
+type sought struct {
+	cell  arena.Cell
+	found bool
+}
+
+// seekAhead is how many keys' memory is on its way while one is served: about
 // what a processor can have under way.
-const hintAhead = 8
+const seekAhead = 8
 
 // take issues the numbers if the key has them. It needs the guard, the section
 // open, and the lease alive.
-func (s *Server) take(w *world, sec *section, a *ask, out *answer, in arena.Token) bool {
-	cell, ok := s.arena.Find(a.key)
-	if !ok {
-		return false
-	}
+func (s *Server) take(w *world, sec *section, a *ask, cell arena.Cell, out *answer, in arena.Token) bool {
 	first, left, r, fail := a.takeNoted(cell)
 	if fail != nil {
 		out.fail = fail

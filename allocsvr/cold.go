@@ -105,12 +105,18 @@ func (s *Server) passCold(w *world, asks []ask, out []answer, todo []int) (rest 
 		case !alive:
 			out[i].fail = errLeaseExpired
 			continue
-		case s.take(w, sec, a, &out[i], in) || s.takeFirst(w, sec, a, &out[i], in):
+		case s.takeAgain(w, sec, a, &out[i], in) || s.takeFirst(w, sec, a, &out[i], in):
 			continue
 		}
 		rest = append(rest, i)
 	}
 	return rest
+}
+
+// takeAgain is take for a key that had to wait.
+func (s *Server) takeAgain(w *world, sec *section, a *ask, out *answer, in arena.Token) bool {
+	cell, ok := s.arena.Find(a.key)
+	return ok && s.take(w, sec, a, cell, out, in)
 }
 
 // takeFirst issues the first numbers after a hole, together with the hole, and

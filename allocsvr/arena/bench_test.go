@@ -73,21 +73,57 @@ func TestTheHotPathDoesNotAllocate(t *testing.T) {
 	}
 }
 
-func TestHintTakesAnyKey(t *testing.T) {
+func TestSeekTakesAnyKeyAndFindsWhatFindFinds(t *testing.T) {
 	var none Arena
-	none.Hint(uid(1))
-	a := heapArena(t)
-	u := uid(123)
-	ensure(t, a, u).Extend(0, 10)
-	for _, k := range []ids.Key{u, uid(1 << 40), name(t, "room"), {Space: 999}, {}} {
-		a.Hint(k)
+	if _, ok := none.Seek(uid(1)); ok {
+		t.Fatal("an arena that is not ready found a key")
 	}
-	if c, _ := a.Find(u); true {
-		if cur, bound, closed := c.Load(); cur != 0 || bound != 10 || closed {
-			t.Fatalf("after a hint: %d %d %v", cur, bound, closed)
+	a := heapArena(t)
+	u, n := uid(123), name(t, "room")
+	ensure(t, a, u).Extend(0, 10)
+	ensure(t, a, n).Extend(0, 20)
+	defer a.Guard().Enter().Exit()
+	for _, c := range []struct {
+		k     ids.Key
+		bound ids.Seq
+	}{{u, 10}, {n, 20}} {
+		cell, ok := a.Seek(c.k)
+		if cur, bound, closed := cell.Load(); !ok || cur != 0 || bound != c.bound || closed {
+			t.Errorf("%v: found %v, %d %d %v", c.k, ok, cur, bound, closed)
 		}
 	}
-	if _, ok := a.Find(uid(1 << 40)); ok {
-		t.Fatal("a hint added a key")
+	for _, k := range []ids.Key{uid(1 << 40), name(t, "hall"), {Space: 999}, {}} {
+		if _, ok := a.Seek(k); ok {
+			t.Errorf("%v was never added, and found", k)
+		}
+	}
+	unused, ok := a.Seek(uid(124)) // of the same page
+	if _, _, r := unused.Take(1); ok && r != TakeClosed {
+		t.Errorf("an unused cell gave %v", r)
+	}
+	if _, ok := a.Find(uid(124)); ok {
+		t.Error("Seek added a key")
+	}
+}
+
+// What a batch found before it looks whether the section is open must yield nothing
+// of an epoch that is over.
+func TestACellSoughtBeforeItsSectionOpensAnewIsClosed(t *testing.T) {
+	a := heapArena(t)
+	u, n := uid(123), name(t, "room")
+	for _, k := range []ids.Key{u, n} {
+		ensure(t, a, k).Extend(0, 10)
+		in := a.Guard().Enter()
+		cell, ok := a.Seek(k)
+		sec := k.Section(testSections)
+		epoch, _ := a.Section(sec)
+		if err := a.OpenSection(sec, epoch+1); err != nil || !ok {
+			t.Fatal(ok, err)
+		}
+		ensure(t, a, k).Extend(10, 20)
+		if _, _, r := cell.Take(1); r != TakeClosed {
+			t.Errorf("%v: a cell of the earlier epoch gave %v", k, r)
+		}
+		in.Exit()
 	}
 }

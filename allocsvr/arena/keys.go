@@ -107,19 +107,26 @@ func (a *Arena) Find(k ids.Key) (Cell, bool) {
 	return m.find(k)
 }
 
-// Hint has the processor bring a uid's cell nearer, for a Find that will follow
-// soon: the memory of many keys is in no cache, and what comes between Hint and
-// Find costs nothing then. It changes nothing, waits for nothing and needs no Guard.
-func (a *Arena) Hint(k ids.Key) {
+// Seek is Find for a use that will follow soon: it does not read a uid's cell, but
+// has the processor bring it nearer, since the memory of many keys is in no cache
+// and what comes between Seek and the use costs nothing then. So the cell may turn
+// out to be unused, which Take calls closed. Hold the Guard from Seek to the use.
+func (a *Arena) Seek(k ids.Key) (Cell, bool) {
 	m := a.mem.Load()
-	if m == nil || k.Lo != 0 {
-		return
+	if m == nil {
+		return Cell{}, false
 	}
-	if ord, kind, ok := m.space(k.Space); ok && kind == ids.KindUID {
-		if p := m.pages[ord].find(k.Hi >> ids.BlockShift); p != nil {
-			fetchLine(&uidCell(p, k.Hi)[0])
-		}
+	ord, kind, ok := m.space(k.Space)
+	if !ok || kind != ids.KindUID || k.Lo != 0 {
+		return m.find(k)
 	}
+	p := m.pages[ord].find(k.Hi >> ids.BlockShift)
+	if p == nil {
+		return Cell{}, false
+	}
+	w := uidCell(p, k.Hi)
+	fetchLine(&w[0])
+	return m.cell(w, k), true
 }
 
 // Ensure finds a key or adds it, with nothing known of it. *FullError when there
