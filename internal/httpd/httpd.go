@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"regexp"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -82,11 +83,17 @@ func (s *Server) Stop(ctx context.Context) error {
 	return err
 }
 
+// pauses are, beside what the collector has by default, the distributions of the
+// times for which all goroutines stood still and for which ready ones waited for a
+// processor: of a pause, stopping is waiting until all have stopped, and grows
+// with the load of the machine; the rest is the runtime's own.
+var pauses = collectors.GoRuntimeMetricsRule{Matcher: regexp.MustCompile(`^/sched/(pauses/.*|latencies):seconds$`)}
+
 // Handler is what the server serves.
 func Handler(cfg Config) (http.Handler, error) {
 	reg := prometheus.NewRegistry()
 	cs := append([]prometheus.Collector{
-		collectors.NewGoCollector(),
+		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(pauses)),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		buildMetric(),
 	}, cfg.Collectors...)

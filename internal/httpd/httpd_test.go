@@ -74,6 +74,9 @@ func TestMetricsAndVersion(t *testing.T) {
 	if code, body := get("/metrics"); code != 200 || !strings.Contains(body, "seqsvr_test_total 3") || !strings.Contains(body, "seqsvr_build_info{") || !strings.Contains(body, "go_goroutines") {
 		t.Errorf("%d %s", code, body)
 	}
+	if _, body := get("/metrics"); !strings.Contains(body, "go_sched_pauses_total_gc_seconds_bucket{") || !strings.Contains(body, "go_sched_pauses_stopping_gc_seconds_bucket{") || !strings.Contains(body, "go_sched_latencies_seconds_bucket{") {
+		t.Errorf("pauses of the runtime are missing: %s", body)
+	}
 	if code, body := get("/version"); code != 200 || !strings.Contains(body, `"go":"go1.`) {
 		t.Errorf("%d %q", code, body)
 	}
