@@ -133,7 +133,7 @@ func (n *Node) start(tr raft.Transport) error {
 	if t, ok := tr.(*Transport); ok {
 		t.setNames(n.nodeAt)
 	}
-	cache, err := raft.NewLogCache(raftLogCache, n.st.Log)
+	cache, err := newCachedLog(n.st.Log)
 	if err != nil {
 		return err
 	}
