@@ -25,7 +25,7 @@ func rootCommand(stdout, stderr io.Writer) *cobra.Command {
 		Long: `Measure how fast numbers are issued, and check each of them.
 
 Targets:
-  native  the Go SDK. It speaks gRPC, follows the owners of keys, and retries
+  native  the Go SDK: it follows the owners of keys, and retries
   grpc    the SDK's transport without the SDK: one plain request a call over one
           connection, to the node at --server, with keys that this node owns
   redis   INCR, to any server that speaks the Redis protocol
