@@ -3,6 +3,7 @@ package arena
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -43,6 +44,32 @@ func BenchmarkTakeUniform(b *testing.B) {
 				wg.Wait()
 			})
 		}
+	}
+}
+
+// How the cost grows with keys. The larger ones need 160 MB and 1.6 GB of /dev/shm.
+func BenchmarkTakeByKeys(b *testing.B) {
+	sizes := []uint64{1e4, 1e5, 1e6}
+	if os.Getenv("SEQ_LONG") != "" {
+		sizes = append(sizes, 1e7, 1e8)
+	}
+	for _, keys := range sizes {
+		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
+			o := testOptions(nil)
+			o.Path, o.MaxBytes = filepath.Join("/dev/shm", "seqsvr-bench.arena"), 2<<30
+			a := openArena(b, o)
+			defer func() { _ = a.Close(true) }()
+			for i := range keys {
+				ensure(b, a, uid(i)).Extend(0, ids.MaxSeq)
+			}
+			rng := rand.New(rand.NewPCG(1, 2))
+			for b.Loop() {
+				tok := a.Guard().Enter()
+				c, _ := a.Find(uid(rng.Uint64() % keys))
+				c.Take(1)
+				tok.Exit()
+			}
+		})
 	}
 }
 
