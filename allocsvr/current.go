@@ -26,14 +26,16 @@ type reading struct {
 // store is asked; its answer counts only if afterwards the lease still holds, the
 // section is still ours in the same epoch, and the key still is not held: then
 // nobody can have issued a number in between. What was read is not kept.
-func (s *Server) current(ctx context.Context, w *world, keys []reading, wait time.Duration) {
+//
+// If turns is not nil, it has a token while the store is asked.
+func (s *Server) current(ctx context.Context, w *world, keys []reading, wait time.Duration, turns chan struct{}) {
 	if cold := s.readHeld(w, keys, nil, false); len(cold) > 0 {
-		s.currentCold(ctx, w, keys, cold, wait)
+		s.currentCold(ctx, w, keys, cold, wait, turns)
 	}
 }
 
 // currentCold answers the keys listed in cold, which are not held here.
-func (s *Server) currentCold(ctx context.Context, w *world, keys []reading, cold []int, wait time.Duration) {
+func (s *Server) currentCold(ctx context.Context, w *world, keys []reading, cold []int, wait time.Duration, turns chan struct{}) {
 	if n := s.waiting.Add(1); n > int64(s.cfg.MaxInFlight) {
 		s.waiting.Add(-1)
 		s.count.busy.Add(1)
@@ -53,7 +55,7 @@ func (s *Server) currentCold(ctx context.Context, w *world, keys []reading, cold
 		if len(cold) == 0 {
 			return
 		}
-		moving, err := s.readStore(ctx, keys, cold)
+		moving, err := s.readStore(ctx, keys, cold, turns)
 		if err == nil {
 			if cold = s.readHeld(w, keys, cold, true); len(cold) == 0 {
 				return
@@ -176,7 +178,7 @@ var (
 
 // readStore asks for the keys whose sections are ours. With moving, some are not
 // now; without an error the others are answered.
-func (s *Server) readStore(ctx context.Context, keys []reading, todo []int) (moving bool, err error) {
+func (s *Server) readStore(ctx context.Context, keys []reading, todo []int, turns chan struct{}) (moving bool, err error) {
 	ask := make([]ids.Key, 0, min(len(todo), readKeysMax))
 	for len(todo) > 0 {
 		n := min(len(todo), readKeysMax)
@@ -187,7 +189,7 @@ func (s *Server) readStore(ctx context.Context, keys []reading, todo []int) (mov
 			}
 			ask = append(ask, keys[i].key)
 		}
-		vals, away, err := s.session.Read(ctx, ask)
+		vals, away, err := s.readInTurn(ctx, ask, turns)
 		if err != nil {
 			return false, err
 		}
@@ -201,6 +203,18 @@ func (s *Server) readStore(ctx context.Context, keys []reading, todo []int) (mov
 		todo = todo[n:]
 	}
 	return moving, nil
+}
+
+func (s *Server) readInTurn(ctx context.Context, keys []ids.Key, turns chan struct{}) (vals []ids.Seq, away []int, err error) {
+	if turns != nil {
+		select {
+		case turns <- struct{}{}:
+			defer func() { <-turns }()
+		case <-ctx.Done():
+			return nil, nil, ctx.Err()
+		}
+	}
+	return s.session.Read(ctx, keys)
 }
 
 func (s *Server) readTooLate(err error) *Failure {

@@ -179,7 +179,7 @@ func (s *Server) CurrentEach(ctx context.Context, reads []Read, wait time.Durati
 		return
 	}
 	defer r.recycle()
-	s.current(ctx, w, r.keys, min(wait, s.cfg.MaxWait))
+	s.current(ctx, w, r.keys, min(wait, s.cfg.MaxWait), nil)
 	r.handOut(reads)
 }
 
@@ -238,7 +238,7 @@ func (s *Server) CurrentOne(ctx context.Context, key ids.Key) (ids.Seq, error) {
 		return 0, invalid("there is no space %d", key.Space)
 	}
 	rs := [1]reading{{key: key}}
-	s.current(ctx, w, rs[:], s.cfg.MaxWait)
+	s.current(ctx, w, rs[:], s.cfg.MaxWait, nil)
 	if rs[0].fail != nil {
 		return 0, rs[0].fail
 	}

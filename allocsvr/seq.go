@@ -253,7 +253,7 @@ func (s *Server) CurrentInline(req *seqpb.CurrentRequest, rep *seqpb.CurrentRepl
 		rs[i].key = k
 	}
 	if cold := s.readHeld(w, rs, nil, false); len(cold) > 0 {
-		s.currentCold(waits(), w, rs, cold, wait)
+		s.currentCold(waits(), w, rs, cold, wait, nil)
 	}
 	rep.Current = zeros(rep.Current, len(rs))
 	for i := range rs {

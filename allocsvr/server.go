@@ -36,14 +36,16 @@ type Server struct {
 	// dropped. The session's goroutine's own.
 	previous arena.Identity
 
-	door      *door
-	news      bell // something about sections, routes or the lease changed
-	line      line
-	waiting   atomic.Int64
-	watched   atomic.Int64 // keys, of all subscriptions
-	forgotten forgotten
-	count     counters
-	load      loadBook
+	door    *door
+	news    bell // something about sections, routes or the lease changed
+	line    line
+	waiting atomic.Int64
+	watched atomic.Int64 // keys, of all subscriptions
+	// watchReads holds a token while a subscription reads keys that are not held.
+	watchReads chan struct{}
+	forgotten  forgotten
+	count      counters
+	load       loadBook
 
 	leaving atomic.Bool
 	ended   chan struct{} // the leader said goodbye
@@ -72,7 +74,7 @@ func Start(cfg Config) (*Server, error) {
 	}
 	log := cfg.Logger.With(zap.String("node", cfg.Node))
 	s := &Server{
-		cfg: cfg, log: log, door: newDoor(),
+		cfg: cfg, log: log, door: newDoor(), watchReads: make(chan struct{}, 1),
 		ended: make(chan struct{}), dying: make(chan struct{}), down: make(chan struct{}), failed: make(chan error, 1),
 	}
 	table, err := s.cachedRoutes()

@@ -24,6 +24,11 @@ import (
 // answers if the section is ours again, and else says where it went. So is a key
 // whose range has left for another Set; and one whose range came from there, which
 // may have left, and got numbers, between two looks.
+//
+// When many watched keys come at once, say with the sections of a node that is
+// drained, one subscription reads at a time, a part of its keys: else reading them
+// all takes from the node and from the store group what heartbeats need, the leases
+// run out, and all that is read is in vain. What could not be read is read later.
 const (
 	// watchInterval is how often a subscription looks, unless it says otherwise.
 	watchInterval    = 10 * time.Millisecond
@@ -36,6 +41,8 @@ const (
 	watchAlive = time.Second
 	// watchReadWait bounds the reading of keys that are not in the arena.
 	watchReadWait = 500 * time.Millisecond
+	// watchReadKeys is how many of them one subscription reads at a time.
+	watchReadKeys = 1000
 )
 
 // watchPause is the time between two looks of each subscription while watched keys are subscribed in all.
@@ -134,7 +141,8 @@ type keyWatch struct {
 	ranges   *ranges // as of the last look
 	sections []watchedSection
 	keys     []watchedKey
-	left     int // keys that are still watched
+	left     int   // keys that are still watched
+	unread   []int // keys that are to be read still, since the last look
 	failed   []*seqpb.Failure
 }
 
@@ -155,6 +163,8 @@ type watchedKey struct {
 	// known: value is one. told: it was sent. held: it came from the arena.
 	known, told, held bool
 	gone              bool
+	// unread: it is in keyWatch.unread.
+	unread bool
 	// forgotten is how often keys like it had been, when it was last not found.
 	forgotten uint32
 }
@@ -193,15 +203,21 @@ func (kw *keyWatch) look() (doubtful []int) {
 	r := kw.w.ranges.Load()
 	moved := r != kw.ranges
 	kw.ranges = r
+	var found []int
 	rest := kw.sections[:0]
 	for _, ws := range kw.sections {
-		doubtful = kw.lookAt(&ws, moved, doubtful)
+		found = kw.lookAt(&ws, moved, found)
 		if len(ws.keys) > 0 {
 			rest = append(rest, ws)
 		}
 	}
 	kw.sections = rest
-	return doubtful
+	for _, i := range kw.unread { // they have waited
+		if !kw.keys[i].gone {
+			doubtful = append(doubtful, i)
+		}
+	}
+	return append(doubtful, found...)
 }
 
 // lookAt is look for one section. The guard is held for no more than the keys
@@ -216,9 +232,17 @@ func (kw *keyWatch) lookAt(ws *watchedSection, moved bool, doubtful []int) []int
 	}
 	ws.keys = live
 	_, epoch := ws.sec.state()
+	doubt := func(i int) {
+		if !kw.keys[i].unread {
+			doubtful = append(doubtful, i)
+		}
+	}
 	if !ws.sec.open.Load() {
 		ws.epoch = 0
-		return append(doubtful, ws.keys...)
+		for _, i := range ws.keys {
+			doubt(i)
+		}
+		return doubtful
 	}
 	if !kw.s.session.Alive() {
 		for _, i := range ws.keys {
@@ -244,7 +268,7 @@ func (kw *keyWatch) lookAt(ws *watchedSection, moved bool, doubtful []int) []int
 	for _, i := range ws.keys {
 		k := &kw.keys[i]
 		if !kw.ranges.has(k.key) {
-			doubtful = append(doubtful, i)
+			doubt(i)
 			continue
 		}
 		if cell, ok := kw.s.arena.Find(k.key); ok {
@@ -257,7 +281,7 @@ func (kw *keyWatch) lookAt(ws *watchedSection, moved bool, doubtful []int) []int
 		// between: then it has been forgotten. That is counted before it is not found.
 		n := kw.s.forgotten.of(k.key).Load()
 		if fresh || k.held || !k.known || n != k.forgotten {
-			doubtful = append(doubtful, i)
+			doubt(i)
 		}
 		k.forgotten = n
 	}
@@ -269,19 +293,30 @@ func (k *watchedKey) set(v ids.Seq, held bool) {
 	k.value, k.known, k.held = max(k.value, v), true, held
 }
 
-// ask reads keys as Current does. Those that are not served here leave.
+// ask reads some of the keys as Current does. Those that are not served here leave;
+// those for which there was no time stay unread.
 func (kw *keyWatch) ask(ctx context.Context, doubtful []int) {
-	rs := make([]reading, len(doubtful))
-	for j, i := range doubtful {
+	n := min(len(doubtful), watchReadKeys)
+	rs := make([]reading, n)
+	for j, i := range doubtful[:n] {
 		rs[j].key = kw.keys[i].key
 	}
-	kw.s.current(ctx, kw.w, rs, watchReadWait)
-	for j, i := range doubtful {
-		if rs[j].fail != nil {
-			kw.fail(i, rs[j].fail)
-		} else {
-			kw.keys[i].set(rs[j].value, false)
+	kw.s.current(ctx, kw.w, rs, watchReadWait, kw.s.watchReads)
+	kw.unread = append(kw.unread[:0], doubtful[n:]...)
+	for j, i := range doubtful[:n] {
+		k := &kw.keys[i]
+		k.unread = false
+		switch f := rs[j].fail; {
+		case f == nil:
+			k.set(rs[j].value, false)
+		case f.Code == seqpb.Code_CODE_BUSY:
+			kw.unread = append(kw.unread, i)
+		default:
+			kw.fail(i, f)
 		}
+	}
+	for _, i := range kw.unread {
+		kw.keys[i].unread = true
 	}
 }
 

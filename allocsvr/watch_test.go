@@ -257,3 +257,77 @@ func TestNumbersOfARangeThatLeftAndIsBackAreTold(t *testing.T) {
 		w.until("a number here", func() bool { return w.values[1] == 11 })
 	})
 }
+
+// Watched keys that cannot be read at once neither leave nor hold up anybody, and
+// reading many takes from the node and its store no more than reading few does.
+func TestWatchedKeysAreReadInTurn(t *testing.T) {
+	inRig(t, storetest.Config{}, func(r *rig) {
+		a, _ := two(r)
+		cold := make([]ids.Key, 2*watchReadKeys+1)
+		for i := range cold {
+			cold[i] = uid(uint64(i))
+		}
+		a.take(t, uid(7), 3)
+		a.watchReads <- struct{}{} // another subscription has the turn
+		ws := make([]*keyWatcher, 3)
+		for i := range ws {
+			ws[i] = a.watch(t, cold...)
+			ws[i].until("what is held", func() bool { return ws[i].values[7] == 3 })
+		}
+		for range 5 {
+			a.take(t, uid(7), 1)
+			a.wantCurrent(t, uid(9), 0) // who asks by himself needs no turn
+			for _, w := range ws {
+				w.take()
+			}
+			time.Sleep(time.Second)
+		}
+		for _, w := range ws {
+			if len(w.values) != 1 || len(w.failed) != 0 {
+				t.Errorf("%d keys were read out of turn, %d left: %v", len(w.values)-1, len(w.failed), w.failed)
+			}
+		}
+		// Of those that are unread the newest number comes all the same, and some move meanwhile.
+		a.take(t, uid(8), 2)
+		r.store.Move("b1", uid(256).Section(8))
+		settle()
+		<-a.watchReads
+		moved := 0
+		for _, k := range cold {
+			if k.Section(8) == uid(256).Section(8) {
+				moved++
+			}
+		}
+		for _, w := range ws {
+			w.until("all", func() bool { return len(w.values) == len(cold)-moved && len(w.failed) == moved })
+			if w.values[7] != 8 || w.values[8] != 2 {
+				t.Errorf("told %d and %d", w.values[7], w.values[8])
+			}
+		}
+		a.take(t, uid(1), 4)
+		for _, w := range ws {
+			w.until("news", func() bool { return w.values[1] == 4 })
+		}
+	})
+}
+
+func TestUnreadWatchedKeysLeaveWithTheLease(t *testing.T) {
+	inRig(t, storetest.Config{}, func(r *rig) {
+		a, _ := two(r)
+		a.take(t, uid(1), 1)
+		a.watchReads <- struct{}{}
+		w := a.watch(t, uid(1), uid(2), uid(300))
+		w.until("what is held", func() bool { return len(w.values) == 1 })
+		time.Sleep(2 * watchAlive) // two are unread
+		a.net.Cut(true)
+		w.until("the end of the lease", func() bool { return len(w.failed) == 3 })
+		select {
+		case err := <-w.done:
+			if err != nil {
+				t.Errorf("a stream without keys ended with %v", err)
+			}
+		case <-time.After(5 * time.Second):
+			t.Error("a stream without keys goes on")
+		}
+	})
+}
