@@ -92,6 +92,8 @@ type Error struct {
 	Err error
 	// reads: the call was not to allocate anything, so that nothing need be said of it.
 	reads bool
+	// watch: it is a watch that goes on.
+	watch bool
 }
 
 func (e *Error) Error() string {
@@ -107,6 +109,10 @@ func (e *Error) Error() string {
 		fmt.Fprintf(&b, ": %s", e.cause())
 	}
 	b.WriteString(": ")
+	if e.watch {
+		b.WriteString("it goes on being tried")
+		return b.String()
+	}
 	if !e.reads {
 		b.WriteString(e.Kind.outcome())
 	}

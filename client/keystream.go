@@ -91,14 +91,12 @@ func (s *keyStream) take(m *seqpb.KeyValues) error {
 	w.missed = w.missed || m.Missed > 0
 	for j, i := range m.Index {
 		k := &w.keys[s.keys[i]]
-		if k.stream == s {
-			k.waits, k.redirects, k.denied = 0, 0, 0
-		}
+		back := k.stream == s && k.told()
 		v := int64(m.Current[j])
-		if k.seen && v <= k.value {
+		if k.seen && v <= k.value && !back {
 			continue
 		}
-		k.value, k.seen = v, true
+		k.value, k.seen = max(k.value, v), true
 		if k.dirty {
 			w.missed = true
 			continue
@@ -107,8 +105,8 @@ func (s *keyStream) take(m *seqpb.KeyValues) error {
 		w.dirty = append(w.dirty, s.keys[i])
 	}
 	for _, f := range m.Failures {
-		if k := &w.keys[s.keys[f.Index]]; k.stream == s {
-			w.leave(k, &reply{
+		if i := s.keys[f.Index]; w.keys[i].stream == s {
+			w.leave(i, &reply{
 				code: f.Code, cause: &wire.Refused{Code: f.Code, Message: f.Message},
 				hint: hintOf(f),
 			})
@@ -139,8 +137,8 @@ func (s *keyStream) ended(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, i := range s.keys {
-		if k := &w.keys[i]; k.stream == s {
-			w.leave(k, &reply{code: code, cause: err})
+		if w.keys[i].stream == s {
+			w.leave(i, &reply{code: code, cause: err})
 		}
 	}
 	delete(w.streams, s)

@@ -51,7 +51,7 @@ func WithTransport(t Transport) Option { return func(o *options) { o.transport =
 func WithCluster(name string) Option { return func(o *options) { o.cluster = name } }
 
 // WithBudget is how long a call whose context has no deadline may take in all
-// its attempts.
+// its attempts, and how long WatchKeys tries to have a key watched before it tells.
 func WithBudget(d time.Duration) Option { return func(o *options) { o.budget = d } }
 
 // WithMaxBatch is how many keys may ride in one RPC.

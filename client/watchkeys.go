@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,6 +19,16 @@ type KeyNews struct {
 	// Missed: values came and were replaced by newer ones before they could be
 	// told, since the last call took long, or the node could not get rid of them.
 	Missed bool
+	// Unwatched are keys of which there has been no news for long, since no node
+	// serves or takes them, with the reason. Each is told once; it goes on being
+	// tried, and is in Readings when it is watched again, also if it has not moved.
+	Unwatched []KeyFailure
+}
+
+// KeyFailure is why a key is not watched: an *Error.
+type KeyFailure struct {
+	Key Key
+	Err error
 }
 
 // WatchKeys calls f with the last number of each key soon after it begins, and
@@ -26,6 +37,10 @@ type KeyNews struct {
 // missing where they came to, and returns when ctx ends, the client is closed or a
 // key is not one. f is not called concurrently. While it runs nothing queues: it
 // gets the newest next, with Missed set.
+//
+// A key that cannot be watched for as long as the budget (WithBudget) is told as
+// Unwatched, and the others go on: with ErrBusy if its node has as many watched
+// keys as it takes; the text names the limit. Watch fewer keys then, or add nodes.
 //
 // A key that has got no number for a long time costs next to nothing. What
 // WatchKeys tells may be some milliseconds old; Current is exact.
@@ -65,7 +80,7 @@ func (c *Client) WatchKeys(ctx context.Context, keys []Key, f func(KeyNews)) err
 		if err != nil {
 			return err
 		}
-		if len(n.Readings) > 0 {
+		if len(n.Readings)+len(n.Unwatched) > 0 {
 			f(n)
 		}
 	}
@@ -80,12 +95,14 @@ type keyWatch struct {
 	news chan struct{} // one token: the caller has something to collect
 	wake chan struct{} // one token: follow has something to do
 
-	mu      sync.Mutex
-	keys    []watchedKey
-	dirty   []int
-	missed  bool
-	streams map[*keyStream]struct{}
-	fatal   error
+	mu     sync.Mutex
+	keys   []watchedKey
+	dirty  []int
+	missed bool
+	// unwatched has the keys with failureDue.
+	unwatched []int
+	streams   map[*keyStream]struct{}
+	fatal     error
 }
 
 // watchedKey is one key. It has a stream, or it is due for one.
@@ -97,6 +114,11 @@ type watchedKey struct {
 	// seen: value is one. dirty: it is in keyWatch.dirty.
 	seen, dirty bool
 	stream      *keyStream
+	// lost is since when it has no stream that told of it; zero while it has.
+	lost time.Time
+	// failure is why, once that has lasted long. failureDue: the caller is still to be told.
+	failure    *Error
+	failureDue bool
 	attempt
 }
 
@@ -116,7 +138,13 @@ func (w *keyWatch) collect() (KeyNews, error) {
 		k.dirty = false
 		n.Readings[j] = Reading{Key: k.key, Current: k.value}
 	}
-	w.dirty, w.missed = w.dirty[:0], false
+	for _, i := range w.unwatched {
+		if k := &w.keys[i]; k.failureDue {
+			k.failureDue = false
+			n.Unwatched = append(n.Unwatched, KeyFailure{k.key, k.failure})
+		}
+	}
+	w.dirty, w.missed, w.unwatched = w.dirty[:0], false, w.unwatched[:0]
 	return n, w.fatal
 }
 
@@ -179,15 +207,21 @@ func (w *keyWatch) place(t *router.Table) (next time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
-	groups := make(map[streamTo][]int)
+	// A node takes all keys of a stream or none, so those that have been refused for
+	// long do not ride with others.
+	type group struct {
+		streamTo
+		failing bool
+	}
+	groups := make(map[group][]int)
 	for i := range w.keys {
 		k := &w.keys[i]
 		if k.stream != nil {
 			continue
 		}
 		if !k.due.After(now) {
-			if addr := w.aim(t, k); addr != "" {
-				to := streamTo{addr, k.space.Name}
+			if addr := w.aim(t, i); addr != "" {
+				to := group{streamTo{addr, k.space.Name}, k.failure != nil}
 				groups[to] = append(groups[to], i)
 				continue
 			}
@@ -197,18 +231,27 @@ func (w *keyWatch) place(t *router.Table) (next time.Time) {
 		}
 	}
 	for to, keys := range groups {
-		keys = append(keys, w.absorb(to)...)
-		for len(keys) > 0 {
-			n := min(len(keys), w.c.opts.maxBatch)
-			w.start(to, keys[:n:n])
-			keys = keys[n:]
+		// Nor with those that the node has taken before, and none of these is moved when
+		// it is full.
+		if !slices.ContainsFunc(keys, func(i int) bool { return w.keys[i].code == seqpb.Code_CODE_BUSY }) {
+			w.startAll(to.streamTo, w.absorb(to.streamTo))
 		}
+		w.startAll(to.streamTo, keys)
 	}
 	return next
 }
 
+func (w *keyWatch) startAll(to streamTo, keys []int) {
+	for len(keys) > 0 {
+		n := min(len(keys), w.c.opts.maxBatch)
+		w.start(to, keys[:n:n])
+		keys = keys[n:]
+	}
+}
+
 // aim is where a key is served; "" if nobody is known, and then it is due later.
-func (w *keyWatch) aim(t *router.Table, k *watchedKey) string {
+func (w *keyWatch) aim(t *router.Table, i int) string {
+	k := &w.keys[i]
 	r, err := t.Lookup(k.id)
 	if err == nil {
 		if addr := k.attempt.aim(&r); addr != "" {
@@ -216,11 +259,15 @@ func (w *keyWatch) aim(t *router.Table, k *watchedKey) string {
 		}
 	}
 	w.c.routes.refreshFor(r.Set)
-	w.later(k, seqpb.Code_CODE_NOT_READY)
+	if err == nil {
+		err = errNoOwner
+	}
+	k.node = nil // nobody was asked
+	w.later(i, seqpb.Code_CODE_NOT_READY, err)
 	return ""
 }
 
-// absorb ends the small streams to a node if they have become many, for their keys to ride in a new one.
+// absorb ends the small streams to a node if they have become many, for their keys to ride in one.
 func (w *keyWatch) absorb(to streamTo) (keys []int) {
 	var small []*keyStream
 	for s := range w.streams {
@@ -253,7 +300,8 @@ func (w *keyWatch) detach(k *watchedKey) {
 }
 
 // leave takes a key from a stream that serves it no longer, and plans what next.
-func (w *keyWatch) leave(k *watchedKey, r *reply) {
+func (w *keyWatch) leave(i int, r *reply) {
+	k := &w.keys[i]
 	k.node, k.code = k.stream.node, r.code
 	w.detach(k)
 	elsewhere := w.c.routes.doubt(&k.attempt, k.id, r)
@@ -266,7 +314,7 @@ func (w *keyWatch) leave(k *watchedKey, r *reply) {
 		k.redirects++
 		k.due = time.Time{}
 	case stepWait:
-		w.later(k, r.code)
+		w.later(i, r.code, r.cause)
 	default:
 		if w.fatal == nil {
 			w.fatal = &Error{Kind: Kind(r.code), Key: k.key, Owner: k.node.addr, Err: r.cause, reads: true}
@@ -275,11 +323,48 @@ func (w *keyWatch) leave(k *watchedKey, r *reply) {
 	}
 }
 
-func (w *keyWatch) later(k *watchedKey, code seqpb.Code) {
+func (w *keyWatch) later(i int, code seqpb.Code, cause error) {
+	k := &w.keys[i]
 	k.code, k.redirects = code, 0
-	k.due = time.Now().Add(delay(code, k.waits, w.c.opts.rand.float()))
+	now := time.Now()
+	if k.lost.IsZero() {
+		k.lost = now
+	}
+	if k.failure == nil && now.Sub(k.lost) >= w.c.opts.budget {
+		kind := Kind(code)
+		if kind == KindUnknownResult {
+			kind = KindUnavailable // a read has no result that could be lost
+		}
+		k.failure = &Error{Kind: kind, Key: k.key, Epoch: uint64(k.epoch), Err: cause, watch: true}
+		if k.node != nil {
+			k.failure.Owner = k.node.addr
+		}
+		k.failureDue = true
+		w.unwatched = append(w.unwatched, i)
+		ring(w.news)
+	}
+	wait := delay(code, k.waits, w.c.opts.rand.float())
+	if k.failure != nil && code == seqpb.Code_CODE_BUSY {
+		wait = fullAgain/2 + time.Duration(w.c.opts.rand.float()*float64(fullAgain/2))
+	}
+	k.due = now.Add(wait)
 	k.waits++
 }
+
+// fullAgain is how often a node that is full is asked to take keys at the least,
+// once the caller knows: their going round is not to keep it from its work.
+const fullAgain = 2 * time.Second
+
+// told: a stream of the key's own told its value. It reports whether the caller
+// believes that the key is not watched.
+func (k *watchedKey) told() (unwatched bool) {
+	k.waits, k.redirects, k.denied, k.code = 0, 0, 0, seqpb.Code_CODE_OK
+	unwatched = k.failure != nil
+	k.lost, k.failure, k.failureDue = time.Time{}, nil, false
+	return unwatched
+}
+
+var errNoOwner = errors.New("nobody owns its section yet")
 
 // errSilent: a stream that should have shown that it lives did not.
 var errSilent = errors.New("the node's stream has been silent for long")

@@ -3,6 +3,9 @@ package client_test
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,31 +19,46 @@ import (
 // watched is what a consumer of WatchKeys has seen.
 type watched struct {
 	t      *testing.T
+	mu     sync.Mutex // a test looks between two calls, and the next one comes
 	values map[client.Key]int64
 	calls  int
 	missed bool
-	ctx    context.Context
-	end    context.CancelFunc
-	done   chan error
+	// unwatched is why keys are not watched now, and refusals all that was told of that.
+	unwatched map[client.Key]error
+	refusals  int
+	ctx       context.Context
+	end       context.CancelFunc
+	done      chan error
 	// slow is how long each call takes.
 	slow time.Duration
 }
 
 // watchKeys runs in a bubble, so what it sees may be read after synctest.Wait.
 func watchKeys(t *testing.T, c *client.Client, keys ...client.Key) *watched {
-	w := &watched{t: t, values: map[client.Key]int64{}, done: make(chan error, 1)}
+	w := &watched{t: t, values: map[client.Key]int64{}, unwatched: map[client.Key]error{}, done: make(chan error, 1)}
 	w.ctx, w.end = context.WithCancel(t.Context())
 	go func() {
 		w.done <- c.WatchKeys(w.ctx, keys, func(n client.KeyNews) {
+			defer time.Sleep(w.slow)
+			w.mu.Lock()
+			defer w.mu.Unlock()
 			w.calls++
 			w.missed = w.missed || n.Missed
 			for _, r := range n.Readings {
-				if old, ok := w.values[r.Key]; ok && r.Current <= old {
+				old, ok := w.values[r.Key]
+				if again := w.unwatched[r.Key] != nil; ok && (r.Current < old || r.Current == old && !again) {
 					t.Errorf("%v: told %d after %d", r.Key, r.Current, old)
 				}
 				w.values[r.Key] = r.Current
+				delete(w.unwatched, r.Key)
 			}
-			time.Sleep(w.slow)
+			for _, u := range n.Unwatched {
+				if w.unwatched[u.Key] != nil {
+					t.Errorf("%v: told twice: %v", u.Key, u.Err)
+				}
+				w.unwatched[u.Key] = u.Err
+				w.refusals++
+			}
 		})
 	}()
 	return w
@@ -54,9 +72,19 @@ func (w *watched) stop() {
 	}
 }
 
+// refused is how often something was told of keys that are not watched, and what of those that are not now.
+func (w *watched) refused() (int, map[client.Key]error) {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.refusals, maps.Clone(w.unwatched)
+}
+
 func (w *watched) want(key client.Key, n int64) {
 	w.t.Helper()
 	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if got, ok := w.values[key]; !ok || got != n {
 		w.t.Errorf("%v: told %d (%v), want %d", key, got, ok, n)
 	}
@@ -208,6 +236,127 @@ func TestManyKeysShareFewStreamsAlsoAfterMovingOneByOne(t *testing.T) {
 				t.Errorf("%d streams are open for the keys of one node", n)
 			}
 		})
+		w.stop()
+	})
+}
+
+func TestAWatchTellsOfKeysThatAFullNodeDoesNotTake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake("a:1", "b:1")
+		c := dial(t, f)
+		// The one on a:1 is watched by itself, the others ask in vain.
+		well, full, node := client.UID(inSection(1)), client.UID(inSection(0)), "b:1"
+		f.change(func() { f.assign(1, "a:1"); f.assign(0, node) })
+		f.push()
+		limit := func(on bool) {
+			f.change(func() {
+				f.nodes[node].refuse = nil
+				if on {
+					f.nodes[node].refuse = func([]string) error {
+						return wire.Refusef(seqpb.Code_CODE_BUSY, "3 keys are watched here at most: watch fewer, or add nodes")
+					}
+				}
+			})
+		}
+		limit(true)
+		w := watchKeys(t, c, well, full)
+		time.Sleep(client.DefaultBudget - time.Second)
+		if n, why := w.refused(); n != 0 {
+			t.Errorf("told before it had lasted: %v", why)
+		}
+		w.want(well, 0)
+		time.Sleep(2 * time.Second)
+		_, why := w.refused()
+		err := why[full]
+		want := "key " + full.String() + ": busy at " + node + ": 3 keys are watched here at most: watch fewer, or add nodes: it goes on being tried"
+		if !errors.Is(err, client.ErrBusy) || err.Error() != want {
+			t.Errorf("got  %v\nwant %s", err, want)
+		}
+		asked := f.watches(node)
+		for n := range 10 { // and the other key's watch goes on
+			if _, err := c.Alloc(t.Context(), well); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			w.want(well, int64(n+1))
+		}
+		told, _ := w.refused()
+		if n := f.watches(node) - asked; n < 5 || n > 10 || told != 1 {
+			t.Errorf("a full node was asked %d times in 10 s, the caller told %d times", n, told)
+		}
+		limit(false)
+		time.Sleep(3 * time.Second)
+		w.want(full, 0)
+		if _, why := w.refused(); len(why) != 0 {
+			t.Errorf("still unwatched: %v", why)
+		}
+		w.stop()
+	})
+}
+
+func TestAWatchTellsOfKeysThatNobodyServes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake("a:1")
+		c := dial(t, f)
+		key := client.UID(inSection(0))
+		f.change(func() { f.counters[key.String()] = 7 })
+		w := watchKeys(t, c, key)
+		time.Sleep(50 * time.Millisecond)
+		for range 2 {
+			f.change(func() { f.nodes["a:1"].down = true })
+			time.Sleep(client.DefaultBudget + time.Second)
+			if _, why := w.refused(); !errors.Is(why[key], client.ErrUnavailable) {
+				t.Errorf("it is down, told %v", why)
+			}
+			f.change(func() { f.nodes["a:1"].down = false })
+			time.Sleep(time.Second)
+			w.want(key, 7)
+			if _, why := w.refused(); len(why) != 0 {
+				t.Errorf("still unwatched: %v", why)
+			}
+		}
+		w.stop()
+	})
+}
+
+// Streams of few keys become one as more come, but not if that could cost them their place.
+func TestKeysThatAreWatchedStaySoWhenTheirNodeIsFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake("a:1", "b:1")
+		f.change(func() { f.moveAll("a:1") })
+		f.push()
+		c := dial(t, f)
+		var keys []client.Key
+		for s := range 5 {
+			keys = append(keys, client.UID(inSection(ids.Section(s))))
+		}
+		w := watchKeys(t, c, keys...)
+		for s := range 4 {
+			f.change(func() { f.assign(ids.Section(s), "b:1") })
+			f.push()
+			time.Sleep(50 * time.Millisecond)
+		}
+		mixed := false
+		f.change(func() {
+			f.nodes["b:1"].refuse = func(asked []string) error {
+				if slices.Contains(asked, keys[4].Text()) {
+					mixed = mixed || len(asked) > 1
+					return wire.Refusef(seqpb.Code_CODE_BUSY, "full")
+				}
+				return nil
+			}
+			f.assign(4, "b:1")
+		})
+		f.push()
+		time.Sleep(time.Minute)
+		f.change(func() {
+			if mixed {
+				t.Error("keys that were watched ask together with one that the node refuses")
+			}
+		})
+		if _, why := w.refused(); len(why) != 1 || why[keys[4]] == nil {
+			t.Errorf("unwatched: %v", why)
+		}
 		w.stop()
 	})
 }

@@ -30,7 +30,8 @@ func watchKeysCommand(a *app) *cobra.Command {
 interrupted, one a line. Values that come within some milliseconds of each other
 are told as one, the newest. Keys are followed to other owners. Nothing is
 allocated, and an output that is not read holds up nobody: what it missed is
-marked, and the next line has the newest.`,
+marked, and the next line has the newest. A key that cannot be watched for some
+seconds is told on stderr, and goes on being tried.`,
 		Example: `  seqctl watch-keys 42
   seqctl --space conv watch-keys si_1001_1002 sg_7
   seqctl watch-keys 1 2 3 --json
@@ -73,6 +74,9 @@ func (a *app) watchKeys(ctx context.Context, cl *client.Client, keys []client.Ke
 	last := make(map[client.Key]int64, len(keys))
 	err := cl.WatchKeys(ctx, keys, func(n client.KeyNews) {
 		now := time.Now()
+		if len(n.Unwatched) > 0 {
+			fmt.Fprintf(a.err, "error: %v%s\n", n.Unwatched[0].Err, andMore(len(n.Unwatched)-1))
+		}
 		for _, r := range n.Readings {
 			if a.json() {
 				a.printJSON(keyEventJSON{now.UTC().Format(time.RFC3339Nano), r.Key.Text(), r.Current, n.Missed})
@@ -90,6 +94,17 @@ func (a *app) watchKeys(ctx context.Context, cl *client.Client, keys []client.Ke
 		return nil // how a watch ends
 	}
 	return failed(err)
+}
+
+// andMore says that what was said of one key is true of others too.
+func andMore(n int) string {
+	switch n {
+	case 0:
+		return ""
+	case 1:
+		return "; and 1 more key"
+	}
+	return fmt.Sprintf("; and %d more keys", n)
 }
 
 // keyLine is a value for people: when, which key, where it is and how it got there.
