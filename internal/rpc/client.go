@@ -31,9 +31,10 @@ const (
 // link is one address with one connection, opened by the first call and
 // reopened by later ones; all services' clients are built on it.
 type link struct {
-	addr string
-	pool remote.LongConnPool
-	opts []kitex.Option
+	addr  string
+	pool  remote.LongConnPool
+	conns conns
+	opts  []kitex.Option
 
 	// base ends with Close, and every stream with it.
 	base   context.Context
@@ -62,7 +63,7 @@ func newLink(addr string) (*link, error) {
 		kitex.WithTransportProtocol(kitextransport.GRPC),
 		kitex.WithProxy(fixedAddr{discovery.NewInstance("tcp", addr, discovery.DefaultWeight, nil)}),
 		kitex.WithConnPool(l.pool),
-		kitex.WithDialer(dialer{}),
+		kitex.WithDialer(&l.conns),
 		kitex.WithConnectTimeout(connectTimeout),
 		kitex.WithErrorHandler(func(_ context.Context, err error) error { return err }),
 	}
@@ -81,6 +82,7 @@ func (l *link) Close() error {
 	if !first {
 		return nil
 	}
+	defer l.conns.close()
 	return l.pool.Close()
 }
 

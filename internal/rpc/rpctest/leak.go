@@ -10,7 +10,6 @@ func IgnoreKitex() []goleak.Option {
 	for _, f := range []string{
 		"github.com/cloudwego/kitex/pkg/utils.(*SharedTicker).Tick",
 		"github.com/cloudwego/kitex/pkg/utils.(*SharedTicker).syncExec",
-		"github.com/bytedance/gopkg/util/gopool.(*worker).run.func1",
 		"github.com/cloudwego/kitex/client.(*timeoutPool).createWorker.func1",
 		"github.com/cloudwego/kitex/client.(*timeoutPool).createTicker.func1",
 		"github.com/cloudwego/kitex/pkg/remote/trans/nphttp2/grpc.preallocateForStream",
