@@ -89,15 +89,8 @@ func (m *memory) find(k ids.Key) (Cell, bool) {
 		return Cell{}, false
 	}
 	if kind == ids.KindUID {
-		if k.Lo != 0 {
-			return Cell{}, false
-		}
-		p := m.pages[ord].find(k.Hi >> ids.BlockShift)
-		if p == nil {
-			return Cell{}, false
-		}
-		w := uidCell(p, k.Hi)
-		if w[0].Load() == 0 {
+		w := m.place(ord, k)
+		if w == nil || w[0].Load() == 0 {
 			return Cell{}, false
 		}
 		return m.cell(w, k), true
@@ -107,6 +100,18 @@ func (m *memory) find(k ids.Key) (Cell, bool) {
 		return Cell{}, false
 	}
 	return m.cell(nameCell(e), k), true
+}
+
+// place is where a uid's cell is, used or not; nil if its page is not there.
+func (m *memory) place(ord int, k ids.Key) *[cellWords]atomic.Uint64 {
+	if k.Lo != 0 {
+		return nil
+	}
+	p := m.pages[ord].find(k.Hi >> ids.BlockShift)
+	if p == nil {
+		return nil
+	}
+	return uidCell(p, k.Hi)
 }
 
 // ensure may be called only with the section locked.

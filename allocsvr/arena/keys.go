@@ -117,14 +117,13 @@ func (a *Arena) Seek(k ids.Key) (Cell, bool) {
 		return Cell{}, false
 	}
 	ord, kind, ok := m.space(k.Space)
-	if !ok || kind != ids.KindUID || k.Lo != 0 {
+	if !ok || kind != ids.KindUID {
 		return m.find(k)
 	}
-	p := m.pages[ord].find(k.Hi >> ids.BlockShift)
-	if p == nil {
+	w := m.place(ord, k)
+	if w == nil {
 		return Cell{}, false
 	}
-	w := uidCell(p, k.Hi)
 	fetchLine(&w[0])
 	return m.cell(w, k), true
 }
