@@ -178,10 +178,3 @@ func (f fixedAddr) ResolveProxyInstance(ctx context.Context) error {
 	remoteinfo.AsRemoteInfo(rpcinfo.GetRPCInfo(ctx).To()).SetInstance(f.instance)
 	return nil
 }
-
-// dialer opens plain Go connections.
-type dialer struct{}
-
-func (dialer) DialTimeout(network, address string, timeout time.Duration) (net.Conn, error) {
-	return net.DialTimeout(network, address, timeout)
-}

@@ -23,7 +23,7 @@ type conn struct {
 
 // DialTimeout opens a plain Go connection.
 func (s *conns) DialTimeout(network, address string, timeout time.Duration) (net.Conn, error) {
-	c, err := dialer{}.DialTimeout(network, address, timeout)
+	c, err := net.DialTimeout(network, address, timeout)
 	if err != nil {
 		return nil, err
 	}

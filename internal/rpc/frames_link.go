@@ -43,7 +43,7 @@ type framesDial struct {
 }
 
 func newFramesLink(addr string) *framesLink {
-	return &framesLink{addr: addr, dial: func() (net.Conn, error) { return dialer{}.DialTimeout("tcp", addr, connectTimeout) }}
+	return &framesLink{addr: addr, dial: func() (net.Conn, error) { return net.DialTimeout("tcp", addr, connectTimeout) }}
 }
 
 // get is the connection, opened if there is none. After an error nothing was
