@@ -158,6 +158,15 @@ func invalid(k Key, format string, args ...any) error {
 	return &Error{Kind: KindInvalidArgument, Key: k, Err: fmt.Errorf(format, args...)}
 }
 
+// kindOfRead is the kind of a code that a call heard which was to read: it has no
+// result that could be lost.
+func kindOfRead(code seqpb.Code) Kind {
+	if code == seqpb.Code_CODE_UNKNOWN_RESULT {
+		return KindUnavailable
+	}
+	return Kind(code)
+}
+
 // ofRead marks the error of a call that was to read.
 func ofRead(err error) error {
 	//nolint:errorlint // one of this call, so that nothing is around it

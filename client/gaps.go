@@ -39,10 +39,7 @@ func (c *Client) Gaps(ctx context.Context, key Key) ([]Gap, error) {
 		if refresh {
 			c.routes.refreshFor(set)
 		}
-		failure := &Error{Kind: Kind(code), Key: key, Owner: addr, Err: err, reads: true}
-		if code == seqpb.Code_CODE_UNKNOWN_RESULT {
-			failure.Kind = KindUnavailable // a read has no result that could be lost
-		}
+		failure := &Error{Kind: kindOfRead(code), Key: key, Owner: addr, Err: err, reads: true}
 		if next == stepFail {
 			return nil, failure
 		}

@@ -331,11 +331,7 @@ func (w *keyWatch) later(i int, code seqpb.Code, cause error) {
 		k.lost = now
 	}
 	if k.failure == nil && now.Sub(k.lost) >= w.c.opts.budget {
-		kind := Kind(code)
-		if kind == KindUnknownResult {
-			kind = KindUnavailable // a read has no result that could be lost
-		}
-		k.failure = &Error{Kind: kind, Key: k.key, Epoch: uint64(k.epoch), Err: cause, watch: true}
+		k.failure = &Error{Kind: kindOfRead(code), Key: k.key, Epoch: uint64(k.epoch), Err: cause, watch: true}
 		if k.node != nil {
 			k.failure.Owner = k.node.addr
 		}
