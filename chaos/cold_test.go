@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 	"sync"
@@ -21,61 +22,29 @@ func TestTenMillionKeysAreCalledInAnArenaForTwo(t *testing.T) {
 	}
 	// A megabyte is 256 pages, each of 256 uids.
 	const keys, mb = 10_000_000, 31
-	f := startBeside(t, cluster.ProcessOptions{Stores: 3, Allocs: 1, Settings: func(node string) map[string]string {
-		if node[0] != 'a' {
-			return nil
-		}
-		return map[string]string{"arena_max_mb": strconv.Itoa(mb + 1)}
-	}})
+	f := startBeside(t, arenaOf(mb+1))
 	warm := f.keepWarm(t)
 	most := f.mostKeys(t)
 
 	const callers, batch = 4, 5000
-	key := func(i int) client.Key { return client.UID(uint64(i)) }
-	each := func(what string, call func(from int)) {
-		began := time.Now()
-		var longest atomic.Int64
-		var wg sync.WaitGroup
-		var next atomic.Int64
-		for range callers {
-			wg.Go(func() {
-				for from := int(next.Add(batch)) - batch; from < keys && !t.Failed(); from = int(next.Add(batch)) - batch {
-					began := time.Now()
-					call(from)
-					for took := int64(time.Since(began)); took > longest.Load(); {
-						longest.Store(took)
-					}
-				}
-			})
+	some := func(from int) []client.Key {
+		ks := make([]client.Key, batch)
+		for i := range ks {
+			ks[i] = client.UID(uint64(from + i))
 		}
-		wg.Wait()
-		took := time.Since(began)
-		t.Logf("%s %d keys: %v, %.0f a second; the longest call of %d took %v, and meanwhile %s",
-			what, keys, took.Round(time.Millisecond), float64(keys)/took.Seconds(), batch, time.Duration(longest.Load()).Round(time.Millisecond), warm())
+		return ks
+	}
+	each := func(what string, call func(from int)) {
+		took, longest := inParts(t, callers, keys/batch, func(_, part int) { call(part * batch) })
+		t.Logf("%s: %s, and meanwhile %s", what, pace(keys, batch, took, longest), warm())
 	}
 	each("touching", func(from int) {
-		reqs := make([]client.Request, batch)
-		for i := range reqs {
-			reqs[i] = client.Request{Key: key(from + i), N: 1}
-		}
-		res, err := f.client.AllocMany(t.Context(), reqs)
-		if err != nil {
+		if err := takeEach(t, f.client, some(from), 1); err != nil {
 			t.Errorf("from key %d: %v", from, err)
-			return
-		}
-		for _, r := range res {
-			if r.First != 1 || r.Discontinuity != nil {
-				t.Errorf("first touch: %+v", r)
-				return
-			}
 		}
 	})
 	each("reading", func(from int) {
-		ks := make([]client.Key, batch)
-		for i := range ks {
-			ks[i] = key(from + i)
-		}
-		got, err := f.client.CurrentMany(t.Context(), ks)
+		got, err := f.client.CurrentMany(t.Context(), some(from))
 		if err != nil {
 			t.Errorf("from key %d: %v", from, err)
 			return
@@ -89,23 +58,68 @@ func TestTenMillionKeysAreCalledInAnArenaForTwo(t *testing.T) {
 	})
 	// Keys of all ages go on at the next number.
 	for part := range 10 {
-		reqs := make([]client.Request, batch)
-		for i := range reqs {
-			reqs[i] = client.Request{Key: key(part*keys/10 + batch/2 + i), N: 1}
-		}
-		res, err := f.client.AllocMany(t.Context(), reqs)
-		must(t, err)
-		for _, r := range res {
-			if r.First != 2 || r.Discontinuity != nil {
-				t.Fatalf("second touch: %+v", r)
-			}
-		}
+		must(t, takeEach(t, f.client, some(part*keys/10+batch/2), 2))
 	}
 	if n, limit := most(), uint64(mb*256*256); n == 0 || n > limit {
 		t.Errorf("up to %d keys were held at a time, the arena is for %d", n, limit)
 	} else {
 		t.Logf("up to %d keys were held at a time", n)
 	}
+}
+
+// arenaOf is a cluster whose one AllocSvr has an arena of so many megabytes, one more
+// than what holds pages.
+func arenaOf(mb int) cluster.ProcessOptions {
+	return cluster.ProcessOptions{Stores: 3, Allocs: 1, Settings: func(node string) map[string]string {
+		if node[0] != 'a' {
+			return nil
+		}
+		return map[string]string{"arena_max_mb": strconv.Itoa(mb)}
+	}}
+}
+
+// inParts has callers take the parts one after another until there are none, or the
+// test failed: how long all took, and the longest of them.
+func inParts(t *testing.T, callers, parts int, call func(caller, part int)) (took, longest time.Duration) {
+	began := time.Now()
+	var next atomic.Int64
+	each := make([]time.Duration, callers)
+	var wg sync.WaitGroup
+	for caller := range callers {
+		wg.Go(func() {
+			for part := int(next.Add(1)) - 1; part < parts && !t.Failed(); part = int(next.Add(1)) - 1 {
+				began := time.Now()
+				call(caller, part)
+				each[caller] = max(each[caller], time.Since(began))
+			}
+		})
+	}
+	wg.Wait()
+	return time.Since(began), slices.Max(each)
+}
+
+// pace says how fast keys were called in parts of so many.
+func pace(keys, batch int, took, longest time.Duration) string {
+	return fmt.Sprintf("%d keys in %v, %.0f a second; the longest call of %d took %v",
+		keys, took.Round(time.Millisecond), float64(keys)/took.Seconds(), batch, longest.Round(time.Millisecond))
+}
+
+// takeEach takes one number of each key, which must be want.
+func takeEach(t *testing.T, c *client.Client, keys []client.Key, want int64) error {
+	reqs := make([]client.Request, len(keys))
+	for i, k := range keys {
+		reqs[i] = client.Request{Key: k, N: 1}
+	}
+	res, err := c.AllocMany(t.Context(), reqs)
+	if err != nil {
+		return err
+	}
+	for _, r := range res {
+		if r.First != want || r.Discontinuity != nil {
+			return fmt.Errorf("want number %d, got %+v", want, r)
+		}
+	}
+	return nil
 }
 
 // keepWarm calls one key all the time; it tells how long those calls took since it
