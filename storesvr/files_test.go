@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,10 +24,15 @@ type realGroup struct {
 	dirs  map[string]string
 	nodes map[string]*Node
 	tune  func(*Config)
+	logs  func(id string, on raft.LogStore) raft.LogStore // what a node starts with; nil: its disk's
 }
 
 func newRealGroup(t *testing.T, n int, tune func(*Config)) *realGroup {
-	g := &realGroup{t: t, dirs: map[string]string{}, nodes: map[string]*Node{}, tune: tune}
+	return newRealGroupOn(t, n, tune, nil)
+}
+
+func newRealGroupOn(t *testing.T, n int, tune func(*Config), logs func(string, raft.LogStore) raft.LogStore) *realGroup {
+	g := &realGroup{t: t, dirs: map[string]string{}, nodes: map[string]*Node{}, tune: tune, logs: logs}
 	for i := range n {
 		id := nodeID(i)
 		g.peers = append(g.peers, state.StoreNode{ID: id, RaftAddr: listenFree(t), RPCAddr: rpcAddr(id)})
@@ -66,6 +72,9 @@ func (g *realGroup) start(id string) (*Node, error) {
 	st, err := OpenDisk(g.dirs[id], cfg)
 	if err != nil {
 		return nil, err
+	}
+	if g.logs != nil {
+		st.Log = g.logs(id, st.Log)
 	}
 	tr, err := NewTransport(cfg, cfg.RaftAddr)
 	if err != nil {
@@ -384,25 +393,30 @@ func TestACrashBetweenReceivingAndRestoringASnapshotIsMended(t *testing.T) {
 	}
 }
 
-// failingStore is a log store that fails when told to.
+// failingStore is a log store that fails while err holds one. A node starts with
+// it: nothing may put one under a running node, whose Raft can read its log at any time.
 type failingStore struct {
 	raft.LogStore
-	err error
+	err *atomic.Pointer[error]
 }
 
-func (f *failingStore) StoreLogs(l []*raft.Log) error {
-	if f.err != nil {
-		return f.err
+func (f failingStore) StoreLogs(l []*raft.Log) error {
+	if err := f.err.Load(); err != nil {
+		return *err
 	}
 	return f.LogStore.StoreLogs(l)
 }
 
 func TestALeaderWhoseDiskFailsStepsDownAndSaysSo(t *testing.T) {
-	g := newRealGroup(t, 3, nil)
+	disks := map[string]*atomic.Pointer[error]{}
+	for i := range 3 {
+		disks[nodeID(i)] = &atomic.Pointer[error]{}
+	}
+	g := newRealGroupOn(t, 3, nil, func(id string, on raft.LogStore) raft.LogStore { return failingStore{on, disks[id]} })
 	lead := g.leader()
 	newWriter(t, lead).extend(0, 10, 10)
 	broken := errors.New("input/output error")
-	lead.logs.LogStore = &failingStore{LogStore: lead.logs.LogStore, err: broken}
+	disks[lead.cfg.ID].Store(&broken)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	_, err := lead.propose(ctx, state.SetDraining{Node: "x"})
@@ -424,7 +438,8 @@ func TestALeaderWhoseDiskFailsStepsDownAndSaysSo(t *testing.T) {
 	lead.Kill()
 	delete(g.nodes, failed)
 	next := g.leader()
-	g.mustStart(failed) // with a good disk again
+	disks[failed].Store(nil)
+	g.mustStart(failed)
 	sameState(t, next, g.nodes[failed], 10)
 }
 
