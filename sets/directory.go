@@ -80,7 +80,7 @@ func (d *Directory) RetireSet(name string) error {
 		return &InUseError{Set: name, Reason: "it has the directory"}
 	}
 	if owned := d.Map.Owned(name); len(owned) > 0 {
-		return &InUseError{Set: name, Reason: "it owns " + owned[0].String() + ": move everything away first"}
+		return &StillOwnsError{Set: name, Range: owned[0]}
 	}
 	for i := range d.Moves {
 		if m := &d.Moves[i]; !m.Over() && (m.From == name || m.To == name) {

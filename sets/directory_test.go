@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"reflect"
+	"regexp"
 	"slices"
 	"testing"
 
@@ -75,6 +76,9 @@ func TestAMoveInPartsLeavesAMergedMap(t *testing.T) {
 	}
 }
 
+// idOfSpace is a range that names its space by the id.
+var idOfSpace = regexp.MustCompile(`(^|[^:\w])\d+:\d+-`)
+
 func TestTheDirectoryRefuses(t *testing.T) {
 	d := testDirectory(t)
 	id, err := d.StartMove("s1", "s2", []Range{span(0, 99)}, testSpaces, 1)
@@ -87,6 +91,13 @@ func TestTheDirectoryRefuses(t *testing.T) {
 	start := func(from, to string, r ...Range) error {
 		_, err := d.StartMove(from, to, r, testSpaces, 1)
 		return err
+	}
+	owner := testDirectory(t)
+	owner.Home = "s3"
+	other := testDirectory(t)
+	beside, err := other.StartMove("s1", "s2", []Range{span(0, 99)}, testSpaces, 1)
+	if err != nil {
+		t.Fatal(err)
 	}
 	for name, tt := range map[string]struct {
 		err  error
@@ -108,6 +119,8 @@ func TestTheDirectoryRefuses(t *testing.T) {
 		"a store named twice":         {d.UpdateSet("s2", []string{"x:1", "x:1"}), new(*BadStoresError)},
 		"retiring the directory":      {d.RetireSet("s1"), new(*InUseError)},
 		"retiring a target":           {d.RetireSet("s2"), new(*InUseError)},
+		"retiring an owner":           {owner.RetireSet("s1"), new(*StillOwnsError)},
+		"a part beside its move":      {other.OpenPart(beside, 1, span(700, 701)), new(*PartRangeError)},
 		"retiring what is not there":  {d.RetireSet("sx"), new(*NoSuchSetError)},
 		"an unknown move":             {d.CommitPart(9, 1, 0, 0, 0), new(*NoSuchMoveError)},
 		"a part not at hand":          {d.CommitPart(id, 2, 0, 0, 0), new(*PartError)},
@@ -117,6 +130,9 @@ func TestTheDirectoryRefuses(t *testing.T) {
 	} {
 		if tt.err == nil || !errors.As(tt.err, tt.want) || tt.err.Error() == "" {
 			t.Errorf("%s: %v", name, tt.err)
+		}
+		if text := Text(tt.err, testSpaces); idOfSpace.MatchString(text) && name != "an unknown space" {
+			t.Errorf("%s: an operator is told of a space by its id: %s", name, text)
 		}
 	}
 	if want := testDirectory(t); !reflect.DeepEqual(d.Published, want.Published) {

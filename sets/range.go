@@ -68,10 +68,18 @@ func (r Range) Text() string {
 	return lo + "-" + strconv.FormatUint(uint64(r.Last)+1, 10)
 }
 
-// String is SPACE:LO-HI.
-func (r Range) String() string {
+// In is SPACE:LO-HI with the name of the space, or its id if it is not among spaces.
+func (r Range) In(spaces []ids.Space) string {
+	for _, s := range spaces {
+		if s.ID == r.Space {
+			return s.Name + ":" + r.Text()
+		}
+	}
 	return strconv.FormatUint(uint64(r.Space), 10) + ":" + r.Text()
 }
+
+// String is SPACE:LO-HI with the id of the space.
+func (r Range) String() string { return r.In(nil) }
 
 // Contains tells whether the position of the space lies in r.
 func (r Range) Contains(space ids.SpaceID, p ids.Position) bool {

@@ -1,11 +1,26 @@
 package sets
 
 import (
+	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/seqsvr/seqsvr/internal/ids"
 )
 
 // Refusals of the directory. Each names the thing and what to do.
+
+// Text is what an error says to an operator, who knows the spaces by name; its
+// Error has their ids.
+func Text(err error, spaces []ids.Space) string {
+	var of interface {
+		text(spaces []ids.Space) string
+	}
+	if errors.As(err, &of) {
+		return of.text(spaces)
+	}
+	return err.Error()
+}
 
 // SameSetError: a move from a Set to itself.
 type SameSetError struct{ Set string }
@@ -56,11 +71,25 @@ func (e *InUseError) Error() string {
 	return fmt.Sprintf("set %q cannot be retired: %s", e.Set, e.Reason)
 }
 
+// StillOwnsError: the Set cannot be retired, as it owns Range, and perhaps more.
+type StillOwnsError struct {
+	Set   string
+	Range Range
+}
+
+func (e *StillOwnsError) Error() string { return e.text(nil) }
+
+func (e *StillOwnsError) text(spaces []ids.Space) string {
+	return fmt.Sprintf("set %q cannot be retired: it owns %s: move everything away first", e.Set, e.Range.In(spaces))
+}
+
 // EmptyRangeError: a range that ends before it starts, or a move of nothing.
 type EmptyRangeError struct{ Range Range }
 
-func (e *EmptyRangeError) Error() string {
-	return fmt.Sprintf("range %s is empty: its end must be above its start", e.Range)
+func (e *EmptyRangeError) Error() string { return e.text(nil) }
+
+func (e *EmptyRangeError) text(spaces []ids.Space) string {
+	return fmt.Sprintf("range %s is empty: its end must be above its start", e.Range.In(spaces))
 }
 
 // NothingToMoveError: the Set owns nothing.
@@ -77,8 +106,10 @@ type NotOwnedError struct {
 	Entry Entry
 }
 
-func (e *NotOwnedError) Error() string {
-	return fmt.Sprintf("range %s is not wholly owned by set %q: %s: name only what it owns", e.Range, e.By, e.Entry)
+func (e *NotOwnedError) Error() string { return e.text(nil) }
+
+func (e *NotOwnedError) text(spaces []ids.Space) string {
+	return fmt.Sprintf("range %s is not wholly owned by set %q: %s: name only what it owns", e.Range.In(spaces), e.By, e.Entry.in(spaces))
 }
 
 // OverlappingMoveError: another move, under way, has some of the range.
@@ -88,15 +119,19 @@ type OverlappingMoveError struct {
 	Has   Range
 }
 
-func (e *OverlappingMoveError) Error() string {
-	return fmt.Sprintf("range %s overlaps %s of move %d, which is under way: wait for it, or abort it", e.Range, e.Has, e.Move)
+func (e *OverlappingMoveError) Error() string { return e.text(nil) }
+
+func (e *OverlappingMoveError) text(spaces []ids.Space) string {
+	return fmt.Sprintf("range %s overlaps %s of move %d, which is under way: wait for it, or abort it", e.Range.In(spaces), e.Has.In(spaces), e.Move)
 }
 
 // OverlappingRangesError: two ranges of one move share positions.
 type OverlappingRangesError struct{ A, B Range }
 
-func (e *OverlappingRangesError) Error() string {
-	return fmt.Sprintf("ranges %s and %s overlap: name every position once", e.A, e.B)
+func (e *OverlappingRangesError) Error() string { return e.text(nil) }
+
+func (e *OverlappingRangesError) text(spaces []ids.Space) string {
+	return fmt.Sprintf("ranges %s and %s overlap: name every position once", e.A.In(spaces), e.B.In(spaces))
 }
 
 // TooManyMovesError: no more moves may be under way, or this one has too many ranges.
@@ -141,8 +176,10 @@ type PartRangeError struct {
 	Range, Want Range
 }
 
-func (e *PartRangeError) Error() string {
-	return fmt.Sprintf("part %s of move %d: it must begin where %s does and end in it", e.Range, e.Move, e.Want)
+func (e *PartRangeError) Error() string { return e.text(nil) }
+
+func (e *PartRangeError) text(spaces []ids.Space) string {
+	return fmt.Sprintf("part %s of move %d: it must begin where %s does and end in it", e.Range.In(spaces), e.Move, e.Want.In(spaces))
 }
 
 func checkName(name string) error {

@@ -9,8 +9,10 @@ import (
 // OverlapError: two entries share positions.
 type OverlapError struct{ A, B Entry }
 
-func (e *OverlapError) Error() string {
-	return fmt.Sprintf("set map: %s and %s overlap: give the shared positions to one of them", e.A, e.B)
+func (e *OverlapError) Error() string { return e.text(nil) }
+
+func (e *OverlapError) text(spaces []ids.Space) string {
+	return fmt.Sprintf("set map: %s and %s overlap: give the shared positions to one of them", e.A.in(spaces), e.B.in(spaces))
 }
 
 // HoleError: positions between two entries (or a space's edge) belong to nobody.
@@ -20,22 +22,26 @@ type HoleError struct {
 	Before, After *Entry
 }
 
-func (e *HoleError) Error() string {
+func (e *HoleError) Error() string { return e.text(nil) }
+
+func (e *HoleError) text(spaces []ids.Space) string {
 	side := func(n *Entry, edge string) string {
 		if n == nil {
 			return edge
 		}
-		return n.String()
+		return n.in(spaces)
 	}
 	return fmt.Sprintf("set map: %s between %s and %s belongs to no set: assign it or declare it unassigned",
-		e.Hole, side(e.Before, "the start of the space"), side(e.After, "the end of the space"))
+		e.Hole.In(spaces), side(e.Before, "the start of the space"), side(e.After, "the end of the space"))
 }
 
 // UnknownSetError: an entry names a Set that the map does not list.
 type UnknownSetError struct{ Entry Entry }
 
-func (e *UnknownSetError) Error() string {
-	return fmt.Sprintf("set map: %s names an unknown set: create it first", e.Entry)
+func (e *UnknownSetError) Error() string { return e.text(nil) }
+
+func (e *UnknownSetError) text(spaces []ids.Space) string {
+	return fmt.Sprintf("set map: %s names an unknown set: create it first", e.Entry.in(spaces))
 }
 
 // OutsideError: an entry reaches outside its space, or its space is unknown (then Space is zero).
@@ -44,11 +50,13 @@ type OutsideError struct {
 	Space ids.Space
 }
 
-func (e *OutsideError) Error() string {
+func (e *OutsideError) Error() string { return e.text(nil) }
+
+func (e *OutsideError) text(spaces []ids.Space) string {
 	if e.Space.ID == 0 {
-		return fmt.Sprintf("set map: %s is of an unknown space: add the space first", e.Entry)
+		return fmt.Sprintf("set map: %s is of an unknown space: add the space first", e.Entry.in(spaces))
 	}
-	return fmt.Sprintf("set map: %s reaches outside space %q, which is %s", e.Entry, e.Space.Name, Whole(e.Space))
+	return fmt.Sprintf("set map: %s reaches outside space %q, which is %s", e.Entry.in(spaces), e.Space.Name, Whole(e.Space).In(spaces))
 }
 
 // FormError: the map is not in its normal form.
@@ -56,12 +64,14 @@ type FormError struct{ Reason string }
 
 func (e *FormError) Error() string { return "set map: " + e.Reason }
 
-// String is SPACE:LO-HI=SET.
-func (e Entry) String() string {
+// String is SPACE:LO-HI=SET with the id of the space.
+func (e Entry) String() string { return e.in(nil) }
+
+func (e Entry) in(spaces []ids.Space) string {
 	if e.Set == Unassigned {
-		return e.Range.String() + "=(unassigned)"
+		return e.In(spaces) + "=(unassigned)"
 	}
-	return e.Range.String() + "=" + e.Set
+	return e.In(spaces) + "=" + e.Set
 }
 
 // Validate tells whether every position of every space belongs to exactly one

@@ -97,13 +97,7 @@ func (n *Node) localStatus(ctx context.Context) (*seqpb.StatusReply, error) {
 func rangeTexts(spaces []ids.Space, ranges []sets.Range) []string {
 	out := make([]string, 0, len(ranges))
 	for _, r := range ranges {
-		name := fmt.Sprint(r.Space)
-		for _, sp := range spaces {
-			if sp.ID == r.Space {
-				name = sp.Name
-			}
-		}
-		out = append(out, name+":"+r.Text())
+		out = append(out, r.In(spaces))
 	}
 	return out
 }

@@ -271,14 +271,14 @@ func TestMovesThatCannotBeAreRefusedEachWithItsReason(t *testing.T) {
 			return rep.GetRefusal().GetMessage()
 		}
 		for want, q := range map[string]*seqpb.SetMoveRequest{
-			"to itself":             {From: "s1", To: "s1"},
-			`no set "s9"`:           {From: "s1", To: "s9"},
-			"owns nothing":          {From: "s2", To: "s1"},
-			"not wholly owned":      {From: "s2", To: "s1", Ranges: []*seqpb.Range{uids(0, 9)}},
-			"outside":               {From: "s1", To: "s2", Ranges: []*seqpb.Range{uids(0, 1<<40)}},
-			"is empty":              {From: "s1", To: "s2", Ranges: []*seqpb.Range{uids(9, 3)}},
-			"name every position":   {From: "s1", To: "s2", Ranges: []*seqpb.Range{uids(0, 9), uids(9, 20)}},
-			"without a valid space": {From: "s1", To: "s2", Ranges: []*seqpb.Range{{Space: 1 << 20}}},
+			"to itself":              {From: "s1", To: "s1"},
+			`no set "s9"`:            {From: "s1", To: "s9"},
+			"owns nothing":           {From: "s2", To: "s1"},
+			"uid:0-10 is not wholly": {From: "s2", To: "s1", Ranges: []*seqpb.Range{uids(0, 9)}},
+			"outside":                {From: "s1", To: "s2", Ranges: []*seqpb.Range{uids(0, 1<<40)}},
+			"is empty":               {From: "s1", To: "s2", Ranges: []*seqpb.Range{uids(9, 3)}},
+			"name every position":    {From: "s1", To: "s2", Ranges: []*seqpb.Range{uids(0, 9), uids(9, 20)}},
+			"without a valid space":  {From: "s1", To: "s2", Ranges: []*seqpb.Range{{Space: 1 << 20}}},
 		} {
 			if got := ask(q); !strings.Contains(got, want) {
 				t.Errorf("%v: %q, want %q", q, got, want)

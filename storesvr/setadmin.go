@@ -192,7 +192,7 @@ func (n *Node) SetMove(ctx context.Context, q *seqpb.SetMoveRequest) (*seqpb.Set
 		return nil, err
 	}
 	if wrong != nil {
-		return refuse(invalid("%v", wrong))
+		return refuse(invalid("%s", sets.Text(wrong, spaces)))
 	}
 	total, r := n.checkMove(ctx, q, plan)
 	if r != nil {

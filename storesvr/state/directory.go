@@ -35,7 +35,7 @@ func (s *State) direct(index uint64, c Command) Reply {
 		err = d.AbortMove(c.Move, c.Reason, c.NowMS)
 	}
 	if err != nil {
-		return Reply{Refusal: RefusedDirectory, Detail: err.Error()}
+		return Reply{Refusal: RefusedDirectory, Detail: sets.Text(err, s.Meta.Genesis.Spaces)}
 	}
 	if d.Map.Version != version {
 		s.Meta.Published = d.Published
