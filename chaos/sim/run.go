@@ -47,7 +47,7 @@ func (c *Cluster) run(rep *Report) {
 	} else {
 		c.drive(rep, clients)
 		for _, cl := range clients {
-			_ = cl.c.Close()
+			_ = cl.Close()
 		}
 	}
 	c.wind(rep)
@@ -62,7 +62,7 @@ const (
 )
 
 // drive runs the workload under faults, and then sees to it that every key is served again.
-func (c *Cluster) drive(rep *Report, clients []sdk) {
+func (c *Cluster) drive(rep *Report, clients []*client.Client) {
 	ctx, stop := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	cfg := load.Config{
@@ -71,7 +71,7 @@ func (c *Cluster) drive(rep *Report, clients []sdk) {
 		WithID: c.opt.WithID, Repeat: c.opt.Repeat, Skew: 1.2,
 	}
 	wg.Go(func() {
-		if err := load.Run(ctx, cfg, c.recorder, func(i int) load.Target { return clients[i] }); err != nil {
+		if err := load.Run(ctx, cfg, c.recorder, func(i int) load.Target { return load.SDK(clients[i]) }); err != nil {
 			c.monitor.violation("workload: %v", err)
 		}
 	})
@@ -98,7 +98,7 @@ func (c *Cluster) drive(rep *Report, clients []sdk) {
 	healed := time.Now()
 	patience, cancel := context.WithTimeout(ctx, c.opt.Patience)
 	defer cancel()
-	if err := load.Finish(patience, c.recorder, c.keys(), clients[0]); err != nil {
+	if err := load.Finish(patience, c.recorder, c.keys(), load.SDK(clients[0])); err != nil {
 		c.monitor.violation("not available %v after the faults: %v", c.opt.Patience, err)
 	}
 	rep.Recovery = time.Since(healed)
@@ -179,12 +179,12 @@ func (c *Cluster) keys() []string {
 	return keys
 }
 
-func (c *Cluster) dialClients() ([]sdk, error) {
+func (c *Cluster) dialClients() ([]*client.Client, error) {
 	var servers []string
 	for _, id := range c.allocIDs() {
 		servers = append(servers, rpcAddr(id))
 	}
-	clients := make([]sdk, c.opt.Clients)
+	clients := make([]*client.Client, c.opt.Clients)
 	errs := make([]error, c.opt.Clients)
 	var wg sync.WaitGroup
 	for i, host := range c.clientHosts() {
@@ -196,7 +196,7 @@ func (c *Cluster) dialClients() ([]sdk, error) {
 					client.WithTransport(transport{net: c.net, from: c.net.start(host), starts: i%2 == 0}),
 					client.WithCluster(clusterName), client.WithSeed(c.opt.Seed*100+uint64(i)))
 				if err == nil {
-					clients[i] = sdk{cl}
+					clients[i] = cl
 					return
 				}
 				if ctx.Err() != nil {
