@@ -20,6 +20,8 @@ import (
 type Bugs struct {
 	Store storesvr.Bugs
 	Alloc allocsvr.Bugs
+	// LostIsNotSent: clients are told that a call was not sent when its answer is lost.
+	LostIsNotSent bool
 }
 
 const (
@@ -84,7 +86,7 @@ func newCluster(opt Options) *Cluster {
 	rec := history.NewRecorder()
 	c := &Cluster{
 		opt: opt, events: events, net: newNetwork(opt.Seed, events),
-		recorder: rec, monitor: newMonitor(events, rec.Client()), begun: time.Now(),
+		recorder: rec, monitor: newMonitor(events, rec), begun: time.Now(),
 		stores: map[string]*storeHost{}, allocs: map[string]*allocHost{},
 	}
 	c.net.arrived = c.monitor.arrived

@@ -9,7 +9,8 @@
 //   - A process that was killed is gone, with every handler it ran, before the
 //     next one starts on its machine's disk or shared memory.
 //   - Every number that leaves an AllocSvr is looked at, also in replies that are
-//     lost (monitor.go); the clients' history goes through chaos/check; at the
+//     lost (monitor.go); each must be of a call that was told of it, or that it may
+//     have got some (told.go). The clients' history goes through chaos/check; at the
 //     end the replicas must be equal, keep the invariants of storesvr/state, and
 //     have no bound below a number that was issued (examine.go).
 //   - With two Sets, at no time do both have a key: neither by the state that their

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 	"sync"
 
@@ -24,8 +25,10 @@ type monitor struct {
 	// SDK repeated under the same request id.
 	ghosts *history.Log
 	// repeatable answers are settled at the end, when it is known which of them
-	// their callers took.
+	// their callers took, and answered ones when it is known what they were told.
 	repeatable []repeatable
+	answered   []issue
+	stamp      func() int64
 }
 
 // repeatable is what one attempt of a request with an id was given.
@@ -42,8 +45,8 @@ type span struct {
 	by          string
 }
 
-func newMonitor(events *ring, ghosts *history.Log) *monitor {
-	return &monitor{issued: map[string][]span{}, events: events, failed: make(chan struct{}), ghosts: ghosts}
+func newMonitor(events *ring, rec *history.Recorder) *monitor {
+	return &monitor{issued: map[string][]span{}, events: events, failed: make(chan struct{}), ghosts: rec.Client(), stamp: rec.Stamp}
 }
 
 // arrived follows an Alloc through its server; everything else is not looked at.
@@ -84,6 +87,9 @@ type ghost struct {
 func (f *following) leaves(reply *Message) {
 	rep := reply.Body.(*seqpb.AllocReply)
 	f.m.alloc(f.by, f.req, rep)
+	if !f.copied {
+		f.m.answers(issuesOf(f.by, f.m.stamp(), f.req, rep))
+	}
 	idle := idleKeys(rep)
 	for _, g := range f.ghosts {
 		if idle[uint32(g.index)] {
@@ -111,9 +117,21 @@ func (f *following) leaves(reply *Message) {
 // unasked is a ghost that turned out to be none.
 var unasked = history.Op{Outcome: history.Failed, Err: "canceled"}
 
-// settle decides which answers to requests with an id are ghosts: those that no
-// caller took, since it had given that attempt up and repeated it elsewhere.
+func (m *monitor) answers(issues []issue) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.answered = append(m.answered, issues...)
+}
+
+// settle looks whether callers were told the truth, and decides which answers to
+// requests with an id are ghosts: those that no caller took, since it had given that
+// attempt up and repeated it elsewhere.
 func (m *monitor) settle(h *history.History) {
+	clients := *h
+	clients.Ops = slices.DeleteFunc(slices.Clone(h.Ops), func(o history.Op) bool { return o.Client == m.ghosts.Number() })
+	for _, x := range untold(m.answered, &clients) {
+		m.violation("told that nothing was allocated: %s gave %d..%d of %s to a call that was told so, or was given others", x.by, x.first, x.first+int64(x.n)-1, x.key)
+	}
 	type taken struct {
 		key   string
 		id    history.RequestID

@@ -2,8 +2,6 @@ package sim
 
 import (
 	"context"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -292,35 +290,5 @@ func tenSeconds() <-chan struct{} {
 
 // Moves between Sets have guards of their own. That two Sets have a key shows in
 // who could issue its numbers, and in what the clients saw.
-func TestEachGuardOfMovesIsNeeded(t *testing.T) {
-	for _, tr := range moveTraps {
-		t.Run(tr.name, func(t *testing.T) {
-			t.Parallel()
-			for seed := uint64(1); seed <= attempts; seed++ {
-				found := runPlay(t, seed, tr, tr.bugs)
-				says := func(want string) bool {
-					return slices.ContainsFunc(found, func(v string) bool { return strings.Contains(v, want) })
-				}
-				if says(tr.want) && says(tr.also) {
-					t.Logf("caught with seed %d: %q", seed, found)
-					return
-				}
-				t.Logf("seed %d: no %s and %s among %q", seed, tr.want, tr.also, found)
-			}
-			t.Errorf("the guard was off, and nothing was noticed in %d plays", attempts)
-		})
-	}
-}
-
-func TestEachTrapOfMovesIsSurvived(t *testing.T) {
-	for _, tr := range moveTraps {
-		t.Run(tr.name, func(t *testing.T) {
-			t.Parallel()
-			for seed := uint64(1); seed <= playSeeds; seed++ {
-				for _, v := range runPlay(t, seed, tr, Bugs{}) {
-					t.Errorf("seed %d: %s", seed, v)
-				}
-			}
-		})
-	}
-}
+func TestEachGuardOfMovesIsNeeded(t *testing.T)  { needGuards(t, moveTraps) }
+func TestEachTrapOfMovesIsSurvived(t *testing.T) { survive(t, moveTraps) }

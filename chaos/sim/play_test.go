@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/seqsvr/seqsvr/chaos/history"
+	"github.com/seqsvr/seqsvr/chaos/load"
+	"github.com/seqsvr/seqsvr/client"
 	"github.com/seqsvr/seqsvr/internal/ids"
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
 	"github.com/seqsvr/seqsvr/storesvr/state"
@@ -58,6 +60,16 @@ func (p *play) alloc(node string, uid uint64, n uint32, patience time.Duration) 
 	}
 	p.log.Return(id, a)
 	return first, err
+}
+
+// sdkAlloc asks for a number of a uid through the SDK, and records what came of it.
+func (p *play) sdkAlloc(c *client.Client, uid uint64, patience time.Duration) history.Op {
+	id := p.log.Call(history.Op{Kind: history.Alloc, Key: uidKey(uid), N: 1})
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	a := load.SDK(c).Alloc(ctx, load.Request{Key: uidKey(uid), N: 1})
+	p.log.Return(id, a)
+	return a
 }
 
 // mustAlloc repeats until the call succeeds at whoever serves the key now.

@@ -180,35 +180,33 @@ func (c *Cluster) keys() []string {
 }
 
 func (c *Cluster) dialClients() ([]*client.Client, error) {
-	var servers []string
-	for _, id := range c.allocIDs() {
-		servers = append(servers, rpcAddr(id))
-	}
 	clients := make([]*client.Client, c.opt.Clients)
 	errs := make([]error, c.opt.Clients)
 	var wg sync.WaitGroup
 	for i, host := range c.clientHosts() {
-		wg.Go(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), c.opt.Patience)
-			defer cancel()
-			for {
-				cl, err := client.Dial(ctx, servers,
-					client.WithTransport(transport{net: c.net, from: c.net.start(host), starts: i%2 == 0}),
-					client.WithCluster(clusterName), client.WithSeed(c.opt.Seed*100+uint64(i)))
-				if err == nil {
-					clients[i] = cl
-					return
-				}
-				if ctx.Err() != nil {
-					errs[i] = err
-					return
-				}
-				time.Sleep(50 * time.Millisecond)
-			}
-		})
+		wg.Go(func() { clients[i], errs[i] = c.dial(host, uint64(i)) })
 	}
 	wg.Wait()
 	return clients, errors.Join(errs...)
+}
+
+// dial makes the SDK's client no of a run, trying until somebody is there.
+func (c *Cluster) dial(host string, no uint64) (*client.Client, error) {
+	var servers []string
+	for _, id := range c.allocIDs() {
+		servers = append(servers, rpcAddr(id))
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), c.opt.Patience)
+	defer cancel()
+	for {
+		cl, err := client.Dial(ctx, servers,
+			client.WithTransport(transport{net: c.net, from: c.net.start(host), bugs: c.opt.Bugs, starts: no%2 == 0}),
+			client.WithCluster(clusterName), client.WithSeed(c.opt.Seed*100+no))
+		if err == nil || ctx.Err() != nil {
+			return cl, err
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
 }
 
 // dump writes the last events to a file and names it.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/seqsvr/seqsvr/allocsvr"
 	"github.com/seqsvr/seqsvr/allocsvr/arena"
+	"github.com/seqsvr/seqsvr/chaos/history"
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
 	"github.com/seqsvr/seqsvr/storesvr"
 	"github.com/seqsvr/seqsvr/storesvr/state"
@@ -399,6 +400,34 @@ var traps = []trap{
 			p.mustAllocAt(node, one, 5, 10*time.Second)
 		},
 	},
+	{
+		// An answer is lost; its caller is told that the call was not sent, and the SDK
+		// calls again without a request id.
+		name: "tell a lost answer as not sent",
+		want: "told that nothing was allocated",
+		also: "undeclared hole",
+		bugs: Bugs{LostIsNotSent: true},
+		play: func(p *play) {
+			c, err := p.dial("c2", p.opt.Seed)
+			p.must(err == nil, "%v", err)
+			defer c.Close()
+			lost := newSignal()
+			p.net.Hook(func(m *Message) Verdict {
+				if m.Reply && m.Method == "Alloc" && m.To == "c2" {
+					select {
+					case <-lost.c:
+					default:
+						lost.set()
+						return Verdict{Drop: true}
+					}
+				}
+				return Verdict{Exact: true}
+			})
+			p.sdkAlloc(c, one, 5*time.Second)
+			p.must(lost.seen(time.Second), "no answer was lost")
+			p.must(p.sdkAlloc(c, one, 5*time.Second).Outcome == history.OK, "not served")
+		},
+	},
 }
 
 // playSeeds is how many times each trap is survived. attempts is for a guard that is
@@ -410,24 +439,34 @@ const (
 	attempts  = 20
 )
 
-func TestEachGuardIsNeeded(t *testing.T) {
+// caught reports whether the violations say all that they must.
+func (tr *trap) caught(violations []string) bool {
+	says := func(want string) bool {
+		return slices.ContainsFunc(violations, func(v string) bool { return strings.Contains(v, want) })
+	}
+	return says(tr.want) && says(tr.also)
+}
+
+// needGuards plays each trap with its guard off until that is noticed.
+func needGuards(t *testing.T, traps []trap) {
 	for _, tr := range traps {
 		t.Run(tr.name, func(t *testing.T) {
 			t.Parallel()
 			for seed := uint64(1); seed <= attempts; seed++ {
 				found := runPlay(t, seed, tr, tr.bugs)
-				if i := slices.IndexFunc(found, func(v string) bool { return strings.Contains(v, tr.want) }); i >= 0 {
-					t.Logf("caught with seed %d: %s", seed, found[i])
+				if tr.caught(found) {
+					t.Logf("caught with seed %d: %q", seed, found)
 					return
 				}
-				t.Logf("seed %d: no %s among %q", seed, tr.want, found)
+				t.Logf("seed %d: no %s and %s among %q", seed, tr.want, tr.also, found)
 			}
 			t.Errorf("the guard was off, and nothing was noticed in %d plays", attempts)
 		})
 	}
 }
 
-func TestEachTrapIsSurvived(t *testing.T) {
+// survive plays each trap with its guard on.
+func survive(t *testing.T, traps []trap) {
 	for _, tr := range traps {
 		t.Run(tr.name, func(t *testing.T) {
 			t.Parallel()
@@ -439,6 +478,9 @@ func TestEachTrapIsSurvived(t *testing.T) {
 		})
 	}
 }
+
+func TestEachGuardIsNeeded(t *testing.T)  { needGuards(t, traps) }
+func TestEachTrapIsSurvived(t *testing.T) { survive(t, traps) }
 
 // The answers to two resumptions are lost, and then the leader that gave them. Its
 // successor did not see them; still the process is who it says, and loses nothing.
