@@ -20,6 +20,8 @@ type oracle struct {
 	open []*oracleOp
 	h    history.History
 	ids  int
+	// says: answers to request ids say since when all of them are remembered.
+	says bool
 	// finished keys have had their last allocation.
 	finished map[string]bool
 }
@@ -29,6 +31,7 @@ type oracleKey struct {
 	// hole is not yet told to a caller; to 0 for none.
 	holeFrom, holeTo int64
 	window           map[history.RequestID]history.Op
+	since            int64 // is all in the window
 }
 
 type oracleOp struct {
@@ -46,11 +49,12 @@ type oracleParams struct {
 	ledger          bool
 }
 
-func (o *oracle) tick() int64 { o.now++; return o.now }
+// tick is longer than servers are unsure of since when they remember.
+func (o *oracle) tick() int64 { o.now += 10 * millisecond; return o.now }
 
 // generate draws a history that a correct service can produce.
 func generate(t *rapid.T, p oracleParams) *history.History {
-	o := &oracle{t: t, step: 20, keys: map[string]*oracleKey{}, finished: map[string]bool{}}
+	o := &oracle{t: t, step: 20, says: rapid.Bool().Draw(t, "says since"), keys: map[string]*oracleKey{}, finished: map[string]bool{}}
 	o.h.Step = o.step
 	for started := 0; started < p.ops || len(o.open) > 0; {
 		switch what := rapid.IntRange(0, 11).Draw(t, "what"); {
@@ -147,7 +151,7 @@ func (o *oracle) close(x *oracleOp) {
 func (o *oracle) key(name string) *oracleKey {
 	k := o.keys[name]
 	if k == nil {
-		k = &oracleKey{window: map[history.RequestID]history.Op{}}
+		k = &oracleKey{window: map[history.RequestID]history.Op{}, since: 1}
 		o.keys[name] = k
 	}
 	return k
@@ -165,12 +169,16 @@ func (o *oracle) apply() {
 		x.answer = history.Op{Outcome: history.OK, Value: max(k.cur, k.holeTo)}
 		return
 	}
+	since := int64(0)
+	if o.says && !op.Request.IsZero() {
+		since = k.since
+	}
 	if a, ok := k.window[op.Request]; ok && !op.Request.IsZero() {
-		a.Replayed = true
+		a.Replayed, a.WindowSince = true, since
 		x.answer = a
 		return
 	}
-	a := history.Op{Outcome: history.OK, Count: op.N}
+	a := history.Op{Outcome: history.OK, Count: op.N, WindowSince: since}
 	if k.holeTo > 0 {
 		a.HoleFrom, a.HoleTo = k.holeFrom, k.holeTo
 		k.cur, k.holeTo = k.holeTo, 0
@@ -193,7 +201,7 @@ func (o *oracle) answer() {
 		op := &o.h.Ops[x.op]
 		op.Return = o.tick()
 		op.Outcome, op.First, op.Count, op.Value = x.answer.Outcome, x.answer.First, x.answer.Count, x.answer.Value
-		op.HoleFrom, op.HoleTo, op.Replayed = x.answer.HoleFrom, x.answer.HoleTo, x.answer.Replayed
+		op.HoleFrom, op.HoleTo, op.Replayed, op.WindowSince = x.answer.HoleFrom, x.answer.HoleTo, x.answer.Replayed, x.answer.WindowSince
 		o.close(x)
 		return
 	}
@@ -244,6 +252,7 @@ func (o *oracle) machineLoss(p oracleParams) {
 	}
 	for name, k := range o.keys {
 		clear(k.window)
+		k.since = o.now
 		if k.holeTo > 0 || k.floor == k.bound {
 			continue
 		}

@@ -71,6 +71,10 @@ func TestEachSingleBreachIsCaught(t *testing.T) {
 			apply: replayOther, want: []Kind{Replay},
 		},
 		{
+			name: "a second answer that claims to remember the first", params: everything,
+			apply: claimMemory, want: []Kind{Replay},
+		},
+		{
 			name: "a loss beyond the step", params: oracleParams{keys: 2, ops: 40, nMax: 4, losses: true, ledger: true},
 			apply: loseMore, want: []Kind{ExcessLoss},
 		},
@@ -223,6 +227,20 @@ func replayOther(t *rapid.T, h *history.History) bool {
 		return false
 	}
 	a.First += rapid.Int64Range(1, 50).Draw(t, "by")
+	return true
+}
+
+// claimMemory lets the server of a second answer say that it has forgotten nothing.
+func claimMemory(t *rapid.T, h *history.History) bool {
+	a := choose(t, h, func(o *history.Op) bool {
+		return answered(o) && o.WindowSince > 1 && slices.ContainsFunc(h.Ops, func(p history.Op) bool {
+			return answered(&p) && p.Request == o.Request && p.Key == o.Key && p.First < o.First
+		})
+	})
+	if a == nil {
+		return false
+	}
+	a.WindowSince = 1
 	return true
 }
 

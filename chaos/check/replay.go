@@ -10,11 +10,9 @@ import (
 
 // joinRequest makes one item of all operations with one request id: they are
 // one allocation, which happened after the first of them was called and before
-// the first of its answers. Two different answers are excused only if the
-// window of request ids may have been lost between them: by a loss that the
-// history knows of, or because the later answer says that its server remembers
-// all ids only since after the first call. asked is when a copy of it was first
-// sent in vain; forever if none was.
+// the first of its answers. Two different answers are excused only if the window
+// of request ids may have been lost between them (see mayHaveForgotten). asked is
+// when a copy of it was first sent in vain; forever if none was.
 func (c *checker) joinRequest(l *line, ops []int, asked int64) {
 	call, end := int64(forever), int64(0)
 	var n int64
@@ -30,13 +28,20 @@ func (c *checker) joinRequest(l *line, ops []int, asked int64) {
 			end = forever
 		}
 	}
-	// Each lost window may have let one copy consume numbers that nobody saw.
-	lost := c.lossesBetween(call, end)
+	// Each lost window may have let one copy consume numbers that nobody saw. Until an
+	// answer that says that nothing was forgotten since the call, none was lost.
+	remembered, lost := call, 0
 	for _, i := range answered {
-		if forgotten(&c.h.Ops[i], call) {
+		o := &c.h.Ops[i]
+		switch {
+		case o.WindowSince == 0:
+		case saysForgotten(o, call):
 			lost++
+		default:
+			remembered = max(remembered, o.Call)
 		}
 	}
+	lost += c.lossesBetween(remembered, end)
 	if len(answered) == 0 {
 		lost++
 	}
@@ -50,7 +55,7 @@ func (c *checker) joinRequest(l *line, ops []int, asked int64) {
 	for i := 0; i < len(answered); {
 		o := &c.h.Ops[answered[i]]
 		it := item{lo: o.First, hi: o.Last(), call: call, ret: o.Return, op: answered[i]}
-		originals := 0
+		originals, forgot := 0, true
 		j := i
 		for ; j < len(answered) && c.h.Ops[answered[j]].First == o.First; j++ {
 			p := &c.h.Ops[answered[j]]
@@ -58,6 +63,7 @@ func (c *checker) joinRequest(l *line, ops []int, asked int64) {
 			if !p.Replayed {
 				originals++
 			}
+			forgot = forgot && c.mayHaveForgotten(p, call)
 			if p.Count != o.Count {
 				c.fail(Replay, 1, l.key, fmt.Sprintf("request %s was answered with %d and with %d numbers", o.Request, o.Count, p.Count), answered[i], answered[j])
 			}
@@ -68,11 +74,9 @@ func (c *checker) joinRequest(l *line, ops []int, asked int64) {
 		if originals > 1 {
 			c.fail(Replay, 1, l.key, fmt.Sprintf("request %s got %d twice, both times as if new", o.Request, o.First), answered[i:j]...)
 		}
-		if i > 0 {
+		if i > 0 && !forgot {
 			p := &c.h.Ops[answered[i-1]]
-			if c.lossesBetween(call, max(p.Return, o.Return)) == 0 && !forgotten(p, call) && !forgotten(o, call) {
-				c.fail(Replay, 1, l.key, fmt.Sprintf("request %s was answered with %d and with %d", o.Request, p.First, o.First), answered[i-1], answered[i])
-			}
+			c.fail(Replay, 1, l.key, fmt.Sprintf("request %s was answered with %d and with %d", o.Request, p.First, o.First), answered[i-1], answered[i])
 		}
 		c.r.Allocated += int(o.Count)
 		l.items = append(l.items, it)
@@ -83,8 +87,22 @@ func (c *checker) joinRequest(l *line, ops []int, asked int64) {
 // millisecond is how exactly a server says since when it remembers.
 const millisecond = 1_000_000
 
-// forgotten says that the server which gave the answer may not have remembered
-// what was called then.
-func forgotten(answer *history.Op, call int64) bool {
+// mayHaveForgotten says whether a request that was called then, and had an answer,
+// may have had another one as this answer tells. Numbers grow, so it is the one with
+// the larger numbers that somebody must have forgotten the other for: its server at
+// first, and whoever remembers it has its window. An answer that says since when its
+// server remembers is taken at its word, whatever was lost: a loss of another owner,
+// or before, or after, excuses nothing. To others any loss is an excuse between the
+// call and the answer, since clients do not know whose the key was.
+func (c *checker) mayHaveForgotten(answer *history.Op, call int64) bool {
+	if answer.WindowSince == 0 {
+		return c.lossesBetween(call, answer.Return) > 0
+	}
+	return saysForgotten(answer, call)
+}
+
+// saysForgotten: the server which gave the answer may not have remembered what was
+// called then.
+func saysForgotten(answer *history.Op, call int64) bool {
 	return answer.WindowSince != 0 && answer.WindowSince+millisecond > call
 }

@@ -45,8 +45,8 @@ type Options struct {
 	Rate        float64
 	CallTimeout time.Duration
 	// WithID is the share of allocations with a request id, which the SDK repeats
-	// by itself; Repeat is the share of those that a client sends again later. Only
-	// where no window is lost must both be answered alike.
+	// by itself; Repeat is the share of those that a client sends again later. Both
+	// must be answered alike unless the later answer says that it may be another.
 	WithID, Repeat float64
 	// Patience is how long the cluster may take to serve every key again once
 	// the faults are over.
@@ -152,7 +152,7 @@ func Varied(seed uint64) Options {
 		Rate: float64(pick(10, 15, 20)), WithID: r.within(0, 0.6), CallTimeout: time.Duration(pick(1000, 2000, 3000)) * time.Millisecond,
 		IdleAfter: time.Duration(pick(0, 50, 200, 200, 1000)) * time.Millisecond,
 		GapMin:    100 * time.Millisecond, GapMax: time.Duration(pick(1000, 1500, 2500)) * time.Millisecond,
-		Adaptive: pick(0, 0, 1) == 1,
+		Adaptive: pick(0, 0, 1) == 1, Repeat: r.within(0, 0.5),
 	}
 	if seed%setsEvery == 0 {
 		o = o.inTwoSets()
