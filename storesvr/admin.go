@@ -268,12 +268,8 @@ func (n *Node) Rebalance(ctx context.Context, q *seqpb.RebalanceRequest) (*seqpb
 	l.mu.Lock()
 	rep.Moving = uint32(len(l.moves))
 	err := n.fsm.read(func(st *state.State) {
-		now := n.cfg.Clock.Now()
-		s := situation{
-			now: now, meta: &st.Meta, attached: l.attached(), loads: l.loads, moves: l.moves, movedAt: l.movedAt,
-			holdOff: func(node string) bool { return l.flaps.HoldOff(node, now) },
-			limits:  n.cfg.Placement, force: true,
-		}
+		s := l.situation(&st.Meta, n.cfg.Clock.Now())
+		s.force = true
 		// All of it, not only what may move at once.
 		s.limits.MovingMax = len(st.Meta.Sections) + 1
 		for _, m := range placement.Plan(s.placementInput()) {

@@ -60,7 +60,7 @@ func (l *leadership) attach(ctx context.Context, h *seqpb.Hello, at time.Duratio
 	rep, whyNot, err := l.resume(ctx, h)
 	resumed := err == nil && whyNot == "" && h.ResumeSession != 0
 	if err == nil && !resumed {
-		if id, used := l.nodeInUse(h.Node); used {
+		if id, used := l.nodeInUse(h.Node, at); used {
 			return nil, nil, refused(seqpb.RefusalCode_REFUSAL_NODE_IN_USE,
 				fmt.Sprintf("node %q has a live session (%d): give each allocsvr its own name, or wait until the lease of the other has run out", h.Node, id))
 		}
@@ -92,6 +92,7 @@ func (l *leadership) enter(st *stream, at time.Duration) {
 		l.adopted[st.session] = st.incarnation
 	}
 	l.book.Heard(st.session, st.incarnation, at)
+	l.pulses.heard(st.session, at)
 	l.mu.Unlock()
 	if old != nil {
 		old.finish(silence)
@@ -154,12 +155,16 @@ func (l *leadership) mayResume(ses *state.SessionState, from ids.Incarnation) bo
 	return ok
 }
 
-// nodeInUse: a live stream of the node is open.
-func (l *leadership) nodeInUse(node string) (ids.SessionID, bool) {
+// nodeInUse: a live stream of the node is open. Since another process said Hello
+// at the given time it is doubted: a machine that is lost is often back, with
+// nothing, long before its lease has ended.
+func (l *leadership) nodeInUse(node string, at time.Duration) (ids.SessionID, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for id, st := range l.streams {
 		if st.node == node {
+			l.pulses.doubt(id, at)
+			l.poke()
 			return id, true
 		}
 	}

@@ -40,8 +40,9 @@ type situation struct {
 	now     time.Duration
 	meta    *state.Meta
 	expired []lease.Session
-	// attached sessions have an open stream.
+	// attached sessions have an open stream; silent ones are not heard of over it.
 	attached map[ids.SessionID]bool
+	silent   func(ids.SessionID) bool
 	loads    map[ids.SessionID]*load
 	moves    map[ids.Section]move
 	movedAt  map[ids.Section]time.Duration
@@ -142,7 +143,7 @@ func (s *situation) placementInput() placement.Input {
 	for _, ses := range liveSessions(s.meta) {
 		in.Sessions = append(in.Sessions, placement.Session{
 			ID: ses.ID, Draining: s.meta.Draining[ses.Node], Leaving: ses.Leaving,
-			HoldOff: !s.attached[ses.ID] || !s.force && s.holdOff(ses.Node),
+			HoldOff: !s.force && s.holdOff(ses.Node), Contact: s.contact(ses.ID),
 		})
 	}
 	for i := range s.meta.Sections {
@@ -158,6 +159,16 @@ func (s *situation) placementInput() placement.Input {
 		in.Sections[i] = p
 	}
 	return in
+}
+
+func (s *situation) contact(id ids.SessionID) placement.Contact {
+	switch {
+	case !s.attached[id]:
+		return placement.Absent
+	case s.silent(id):
+		return placement.Silent
+	}
+	return placement.Heard
 }
 
 // liveSessions in the order of their ids.

@@ -15,7 +15,7 @@ func sit(owners ...ids.SessionID) *situation {
 	m := &state.Meta{Sessions: map[ids.SessionID]*state.SessionState{}, Draining: map[string]bool{}}
 	s := &situation{
 		now: time.Hour, meta: m, attached: map[ids.SessionID]bool{}, loads: map[ids.SessionID]*load{},
-		moves: map[ids.Section]move{}, movedAt: map[ids.Section]time.Duration{}, holdOff: func(string) bool { return false },
+		moves: map[ids.Section]move{}, movedAt: map[ids.Section]time.Duration{}, holdOff: func(string) bool { return false }, silent: func(ids.SessionID) bool { return false },
 	}
 	for _, o := range owners {
 		m.Sections = append(m.Sections, state.SectionState{Owner: o, Epoch: 1})

@@ -41,9 +41,10 @@ type leadership struct {
 	// told is given when directives may have changed.
 	told *signal
 
-	mu    sync.Mutex
-	book  *lease.Book
-	flaps placement.Flaps
+	mu     sync.Mutex
+	book   *lease.Book
+	pulses *pulses
+	flaps  placement.Flaps
 	// doomed incarnations are being expired: they get no acknowledgement any more.
 	doomed  map[lease.Session]bool
 	streams map[ids.SessionID]*stream
@@ -67,6 +68,7 @@ func (n *Node) beginLeadership() *leadership {
 		n: n, term: n.raft.CurrentTerm(),
 		wake: make(chan struct{}, 1), told: newSignal(),
 		book:     lease.NewBook(n.cfg.LeaseTTL, n.cfg.margin()),
+		pulses:   newPulses(n.cfg.heartbeat()),
 		doomed:   map[lease.Session]bool{},
 		streams:  map[ids.SessionID]*stream{},
 		greeting: map[string]bool{},
@@ -206,6 +208,7 @@ func (l *leadership) decide() (d decision, next time.Duration, err error) {
 		// heartbeats may be waiting unread. A longer wait is always safe.
 		l.log.Warn("the leader was held up and gives every lease a new wait", zap.Duration("held_up", held))
 		l.book.Lead(now)
+		l.pulses.again(now)
 	}
 	l.looked = now
 	next = balanceEvery
@@ -213,14 +216,10 @@ func (l *leadership) decide() (d decision, next time.Duration, err error) {
 		live := leaseSessions(&st.Meta)
 		// One whose Hello is being answered is about to be heard from.
 		live = slices.DeleteFunc(live, func(s lease.Session) bool { return l.greeting[st.Meta.Sessions[s.ID].Node] })
-		s := situation{
-			now: now, meta: &st.Meta, expired: l.book.Expired(now, live),
-			attached: l.attached(), loads: l.loads, moves: l.moves, movedAt: l.movedAt,
-			holdOff:   func(node string) bool { return l.flaps.HoldOff(node, now) },
-			limits:    l.n.cfg.Placement,
-			balancing: l.balancing, force: l.force,
-		}
-		d = decide(&s)
+		s := l.situation(&st.Meta, now)
+		s.expired = l.book.Expired(now, live)
+		s.balancing, s.force = l.balancing, l.force
+		d = decide(s)
 		if at, ok := l.book.Next(live); ok {
 			next = min(next, max(at-now, stepMin))
 		}
@@ -243,9 +242,25 @@ func (l *leadership) decide() (d decision, next time.Duration, err error) {
 	for _, m := range d.revoke {
 		l.moves[m.section] = m
 	}
+	for _, m := range l.moves {
+		// A move to one that falls silent gets another target then.
+		if at := l.pulses.silentAt(m.to); at > now {
+			next = min(next, max(at-now, stepMin))
+		}
+	}
 	l.balancing = d.balancing
 	l.force = l.force && !d.forceDone
 	return d, next, nil
+}
+
+// situation is what placement looks at, with l.mu held.
+func (l *leadership) situation(m *state.Meta, now time.Duration) *situation {
+	return &situation{
+		now: now, meta: m, attached: l.attached(), loads: l.loads, moves: l.moves, movedAt: l.movedAt,
+		silent:  func(id ids.SessionID) bool { return l.pulses.silent(id, now) },
+		holdOff: func(node string) bool { return l.flaps.HoldOff(node, now) },
+		limits:  l.n.cfg.Placement,
+	}
 }
 
 func (l *leadership) attached() map[ids.SessionID]bool {
@@ -301,6 +316,7 @@ func (l *leadership) over(id ids.SessionID, last lastWord) {
 	delete(l.loads, id)
 	delete(l.adopted, id)
 	l.book.Forget(id)
+	l.pulses.forget(id)
 	for s := range l.doomed {
 		if s.ID == id {
 			delete(l.doomed, s)

@@ -270,6 +270,10 @@ func (l *leadership) heard(st *stream, hb *seqpb.Heartbeat, at time.Duration) bo
 		return false
 	}
 	l.book.Heard(st.session, st.incarnation, at)
+	if l.pulses.silent(st.session, at) {
+		l.poke() // it may have sections again
+	}
+	l.pulses.heard(st.session, at)
 	l.adopted[st.session] = st.incarnation
 	if ld := loadOf(hb, sections); ld != nil {
 		l.loads[st.session] = ld

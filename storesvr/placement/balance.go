@@ -9,7 +9,7 @@ const usefulShare = 0.9
 // balance moves sections from the most to the least loaded. Each move is the
 // one that brings the two closest together, so that few are needed.
 func (p *plan) balance() {
-	if len(p.candidates) == 0 || !p.uneven() {
+	if !p.heard || !p.uneven() {
 		return
 	}
 	stuck := map[ids.SessionID]bool{}
@@ -19,7 +19,7 @@ func (p *plan) balance() {
 		if from == 0 || from == to || gap <= p.limits.Fine*p.mean() {
 			return
 		}
-		sec := p.best(from, gap)
+		sec := p.closest(from, gap)
 		if sec < 0 {
 			stuck[from] = true
 			continue
@@ -59,7 +59,7 @@ func (p *plan) mean() float64 {
 // equals; 0 if there is none. Those to be emptied are not balanced.
 func (p *plan) most(except map[ids.SessionID]bool) ids.SessionID {
 	var most ids.SessionID
-	for _, id := range p.eligible(true) {
+	for _, id := range p.eligible() {
 		if !except[id] && (most == 0 || p.load[id] > p.load[most]) {
 			most = id
 		}
@@ -67,9 +67,9 @@ func (p *plan) most(except map[ids.SessionID]bool) ids.SessionID {
 	return most
 }
 
-// best is the section of from whose move brings the two closest: the heaviest
+// closest is the section of from whose move brings the two closest: the heaviest
 // up to half the gap, else the lightest that still helps. -1 if none does.
-func (p *plan) best(from ids.SessionID, gap float64) int {
+func (p *plan) closest(from ids.SessionID, gap float64) int {
 	under, over := -1, -1
 	for i := range p.in.Sections {
 		s := &p.in.Sections[i]

@@ -5,7 +5,9 @@
 // emptied, and otherwise balances with the fewest moves: only past a threshold
 // (and then down to a finer one, so that it does not stop at the edge), a
 // bounded number at a time, no section twice within its cool-down, and none to
-// a node that was lost repeatedly of late (Flaps). A section's weight is what
+// a node that was lost repeatedly of late (Flaps). A section that is served goes
+// to nobody who is not heard of, and one that is not prefers those who are; when
+// nobody is, it is given to whom it can be. A section's weight is what
 // it costs to serve: one for being there, plus its keys and its rate in the
 // units below, so a cold cluster is balanced by counting sections and a single
 // busy key does not send everything else around.

@@ -25,9 +25,36 @@ type Session struct {
 	Leaving bool
 	// HoldOff: the node was lost repeatedly of late (see Flaps). It gets sections only if nobody else can.
 	HoldOff bool
+	Contact Contact
 }
 
+// Contact is what is known of whether a session can take sections now. What is
+// given to one that is dead is served by nobody until its lease ends.
+type Contact uint8
+
+const (
+	Heard Contact = iota
+	// Silent: it may be dead. It gets only what nobody else can have and nobody serves anyway.
+	Silent
+	// Absent: it cannot even be told what it gets.
+	Absent
+)
+
 func (s *Session) eligible() bool { return !s.Draining && !s.Leaving }
+
+// rank: those of the lowest that there is may get sections.
+func (s *Session) rank() int {
+	if s.Contact != Heard {
+		return heldOff + int(s.Contact)
+	}
+	if s.HoldOff {
+		return heldOff
+	}
+	return 0
+}
+
+// heldOff is the highest rank of those that are heard of.
+const heldOff = 1
 
 // Section is one section; its index in Input.Sections is its number.
 type Section struct {
@@ -152,8 +179,10 @@ type plan struct {
 	byID   map[ids.SessionID]*Session
 	// load is the weight that each session has or is about to get.
 	load map[ids.SessionID]float64
-	// candidates may get sections, in order of their ids; those on hold-off only if there are no others.
+	// candidates may get sections, in order of their ids: all are of one rank.
 	candidates []ids.SessionID
+	// heard: the candidates are. Else sections that are served stay where they are.
+	heard bool
 	// planned sections are in moves already.
 	planned []bool
 	// budget is how many more sections may start to move.
@@ -172,10 +201,7 @@ func newPlan(in *Input) *plan {
 	for i := range in.Sessions {
 		p.byID[in.Sessions[i].ID] = &in.Sessions[i]
 	}
-	p.candidates = p.eligible(false)
-	if len(p.candidates) == 0 {
-		p.candidates = p.eligible(true)
-	}
+	p.candidates, p.heard = p.best()
 	p.budget = p.limits.MovingMax
 	for i := range in.Sections {
 		s := &in.Sections[i]
@@ -192,10 +218,24 @@ func newPlan(in *Input) *plan {
 	return p
 }
 
-func (p *plan) eligible(holdOffToo bool) []ids.SessionID {
+// best are the eligible of the lowest rank.
+func (p *plan) best() (out []ids.SessionID, heard bool) {
+	lowest := math.MaxInt
+	for _, id := range p.eligible() {
+		switch r := p.byID[id].rank(); {
+		case r < lowest:
+			lowest, out = r, append(out[:0], id)
+		case r == lowest:
+			out = append(out, id)
+		}
+	}
+	return out, lowest <= heldOff
+}
+
+func (p *plan) eligible() []ids.SessionID {
 	var out []ids.SessionID
 	for i := range p.in.Sessions {
-		if s := &p.in.Sessions[i]; s.eligible() && (holdOffToo || !s.HoldOff) {
+		if s := &p.in.Sessions[i]; s.eligible() {
 			out = append(out, s.ID)
 		}
 	}
@@ -253,20 +293,25 @@ func (p *plan) assignUnowned() {
 }
 
 // retarget finds another heir for sections on their way to somebody who has
-// gone or is to be emptied. They move already, so it is not throttled. That may
-// be the owner itself: a section being handed back comes back only under a new epoch.
+// gone, is silent or is to be emptied. They move already, so it is not
+// throttled. That may be the owner itself: a section being handed back comes
+// back only under a new epoch. One that is absent is often back at once, as
+// after a restart; the section is freed if it is not by the end of the move.
 func (p *plan) retarget() {
 	for _, sec := range p.selectSections(func(s *Section) bool { return s.Owner != 0 && s.Moving }) {
 		s := &p.in.Sections[sec]
 		to := p.least()
-		if heir := p.byID[s.To]; heir != nil && heir.eligible() || to == s.To {
+		heir := p.byID[s.To]
+		stays := heir != nil && heir.eligible() && (heir.Contact != Silent || !p.heard)
+		if stays || to == s.To {
 			continue
 		}
 		p.move(sec, to, Retarget)
 	}
 }
 
-// empty moves sections off nodes that are to have none; of those that want to stop first.
+// empty moves sections off nodes that are to have none; of those that want to
+// stop first. The others serve on until there is somebody who is heard of.
 func (p *plan) empty() {
 	for _, leaving := range []bool{true, false} {
 		for _, sec := range p.selectSections(func(s *Section) bool {
@@ -274,7 +319,7 @@ func (p *plan) empty() {
 			return owner != nil && !owner.eligible() && owner.Leaving == leaving && !s.Moving
 		}) {
 			to := p.least()
-			if p.budget <= 0 || to == 0 && !leaving {
+			if p.budget <= 0 || !p.heard && !leaving {
 				break
 			}
 			p.move(sec, to, Empty)

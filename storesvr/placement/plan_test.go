@@ -357,6 +357,86 @@ func TestHeldOffNodeServesWhenAlone(t *testing.T) {
 	}
 }
 
+func TestNobodyIsMovedToWhoIsNotHeardOf(t *testing.T) {
+	for _, contact := range []Contact{Silent, Absent} {
+		c := newCluster(16, 1, 2)
+		c.begin(Plan(c.in))
+		c.session(1).Draining = true
+		c.session(2).Contact = contact
+		if moves := Plan(c.in); len(moves) != 0 {
+			t.Errorf("contact %d: a drain moves %v", contact, moves)
+		}
+		c.session(1).Draining = false
+		c.join(3)
+		c.session(3).Contact = contact
+		c.in.Force = true
+		if moves := Plan(c.in); len(moves) != 0 {
+			t.Errorf("contact %d: balance moves %v", contact, moves)
+		}
+		c.session(3).Contact = Heard
+		if moves := Plan(c.in); len(moves) == 0 {
+			t.Errorf("contact %d: one that is heard of again gets nothing", contact)
+		}
+	}
+}
+
+func TestUnownedSectionsPreferWhoIsHeardOf(t *testing.T) {
+	c := newCluster(12, 1, 2, 3, 4)
+	c.session(1).Contact = Absent
+	c.session(2).Contact = Silent
+	c.session(3).HoldOff = true
+	for _, step := range []struct {
+		to   ids.SessionID
+		then func(*Session)
+	}{
+		{4, func(s *Session) { s.Contact = Silent }}, // 3 is heard of, though it came and went
+		{3, func(s *Session) { s.Contact = Absent }}, // 2 and 4 are silent, but can be told
+	} {
+		for _, m := range Plan(c.in) {
+			if m.To != step.to {
+				t.Fatalf("%+v, want it to go to %d", m, step.to)
+			}
+		}
+		step.then(c.session(step.to))
+	}
+	got := map[ids.SessionID]int{}
+	for _, m := range Plan(c.in) {
+		got[m.To]++
+	}
+	if got[2] != 6 || got[4] != 6 {
+		t.Errorf("with nobody heard of, to those who can be told: %v", got)
+	}
+	c.session(2).Contact, c.session(4).Contact = Absent, Absent
+	if moves := Plan(c.in); len(moves) != 12 {
+		t.Errorf("%d of 12 sections planned", len(moves))
+	}
+}
+
+func TestMovesUnderWayGetAnotherTargetWhenTheirsIsSilent(t *testing.T) {
+	c := newCluster(4, 1, 2, 3)
+	for i := range c.in.Sections {
+		c.in.Sections[i] = Section{Owner: 1, Moving: true, To: 2}
+	}
+	c.session(2).Contact = Silent
+	for _, m := range Plan(c.in) {
+		if m.Reason == Retarget && m.To == 2 {
+			t.Errorf("%+v", m)
+		}
+	}
+	if moves := Plan(c.in); len(moves) != 4 {
+		t.Errorf("%v", moves)
+	}
+	c.session(2).Contact = Absent
+	if moves := Plan(c.in); len(moves) != 0 {
+		t.Errorf("one that restarts loses its moves: %v", moves)
+	}
+	c.session(2).Contact = Silent
+	c.session(1).Contact, c.session(3).Contact = Silent, Absent
+	if moves := Plan(c.in); len(moves) != 0 {
+		t.Errorf("with nobody heard of, moves change their targets: %v", moves)
+	}
+}
+
 func TestFlaps(t *testing.T) {
 	var f Flaps
 	f.Lost("a", time.Hour)
@@ -397,6 +477,7 @@ func TestPlanSettlesAnyCluster(t *testing.T) {
 			s.Draining = rapid.IntRange(0, 4).Draw(t, "draining") == 0
 			s.Leaving = rapid.IntRange(0, 6).Draw(t, "leaving") == 0
 			s.HoldOff = rapid.IntRange(0, 6).Draw(t, "hold-off") == 0
+			s.Contact = Contact(max(rapid.IntRange(-6, 2).Draw(t, "contact"), 0))
 		}
 		heaviest := 0.0
 		for i := range c.in.Sections {
@@ -425,6 +506,9 @@ func TestPlanSettlesAnyCluster(t *testing.T) {
 			if m.To != 0 && !c.session(m.To).eligible() {
 				t.Fatalf("%+v goes to a node that is to be emptied", m)
 			}
+			if m.To != 0 && c.session(m.To).Contact != Heard && (m.Reason == Balance || m.Reason == Empty && !c.session(m.From).Leaving) {
+				t.Fatalf("%+v goes to a node that is not heard of", m)
+			}
 			if m.To == 0 && m.Reason != Retarget && !c.session(m.From).Leaving {
 				t.Fatalf("%+v goes to nobody", m)
 			}
@@ -447,6 +531,9 @@ func TestPlanSettlesAnyCluster(t *testing.T) {
 			if s := &c.in.Sections[i]; s.Owner > ids.SessionID(n) {
 				s.Owner = 0
 			}
+		}
+		for i := range c.in.Sessions { // silence ends, one way or the other
+			c.in.Sessions[i].Contact = Heard
 		}
 		c.settle(t)
 		var takers []ids.SessionID
