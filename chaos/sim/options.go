@@ -51,6 +51,9 @@ type Options struct {
 	// Patience is how long the cluster may take to serve every key again once
 	// the faults are over.
 	Patience time.Duration
+
+	// atEnd, if set, is called before every key is asked for once more.
+	atEnd func(*Cluster)
 }
 
 func (o Options) withDefaults() Options {

@@ -108,6 +108,29 @@ func (c *Cluster) drive(rep *Report, clients []*client.Client) {
 	}
 	stop()
 	wg.Wait()
+	c.askAgain(load.SDK(clients[0]))
+}
+
+// askPatience is what every key has to be answered within when nothing goes on.
+const askPatience = time.Second
+
+// askAgain asks for every key once more, when no lease can run any more of a
+// process that is gone, and nobody else asks. What the workload asked for while
+// another key was waited for may have been in vain for good reason: a machine
+// that was lost keeps its sections for as long as its lease. Whether a key is
+// ever served again is judged by this.
+func (c *Cluster) askAgain(target load.Target) {
+	// An election that has not ended yet, then that leader's wait for owners that it does not hear from.
+	time.Sleep(c.opt.TTL + 3*c.opt.TTL/2)
+	c.events.add("every key is asked for once more")
+	if c.opt.atEnd != nil {
+		c.opt.atEnd(c)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), askPatience)
+	defer cancel()
+	if err := load.Finish(ctx, c.recorder, c.keys(), target); err != nil {
+		c.monitor.violation("not served when every lease had ended or was renewed: %v", err)
+	}
 }
 
 // firstAllocs are the AllocSvrs that a run begins and ends with.

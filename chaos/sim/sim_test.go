@@ -163,6 +163,26 @@ func TestRepeatedRequestsAreAnsweredAlikeAcrossCrashes(t *testing.T) {
 	}, 3, nil)
 }
 
+// A key that nobody serves at the end is noticed, whatever it was before.
+func TestAKeyThatIsNotServedAtTheEndIsNoticed(t *testing.T) {
+	for name, atEnd := range map[string]func(*Cluster){
+		"nobody serves": func(c *Cluster) {
+			for _, id := range c.runningAllocs() {
+				c.crashAlloc(id, true)
+			}
+		},
+		"nobody is missing": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			rep := Run(t, Options{Seed: 1, Faults: Faults{"kill-alloc": 1}, Duration: 5 * time.Second, Weather: calm(), atEnd: atEnd})
+			noticed := slices.ContainsFunc(rep.Violations, func(v string) bool { return strings.Contains(v, "not served when every lease had ended") })
+			if noticed != (atEnd != nil) {
+				t.Errorf("violations: %q", rep.Violations)
+			}
+		})
+	}
+}
+
 func summary(all []Report) string {
 	var sum Report
 	sum.Faults = map[string]int{}
