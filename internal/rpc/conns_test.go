@@ -3,11 +3,15 @@ package rpc
 import (
 	"context"
 	"errors"
+	"io"
 	"maps"
 	"net"
 	"slices"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/cloudwego/kitex/pkg/remote/trans/nphttp2/grpc"
 
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
 )
@@ -93,6 +97,58 @@ func TestCloseLeavesNoConnection(t *testing.T) {
 					t.Errorf("a connection is still open: %v", err)
 				}
 			}
+		})
+	}
+}
+
+// A server that stops closes connections that it has not begun to serve, or its
+// kernel does. The calls that opened them are surely not executed.
+func TestACallOnAConnectionThatIsNeverServedIsNotSent(t *testing.T) {
+	preface := len(grpc.ClientPreface)
+	for name, end := range map[string]func(c *net.TCPConn){
+		"closed at once": func(*net.TCPConn) {},
+		"closed after the preface": func(c *net.TCPConn) {
+			_, _ = io.ReadFull(c, make([]byte, preface))
+		},
+		"reset after the preface": func(c *net.TCPConn) {
+			_, _ = io.ReadFull(c, make([]byte, preface))
+			_ = c.SetLinger(0)
+		},
+		"kept without a word": func(c *net.TCPConn) {
+			b, err := io.ReadAll(c)
+			if err != nil || len(b) > preface {
+				t.Errorf("%d bytes came to a server that had said nothing, %v", len(b), err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var ends sync.WaitGroup
+			ends.Go(func() {
+				for {
+					c, err := ln.Accept()
+					if err != nil {
+						return
+					}
+					ends.Go(func() {
+						end(c.(*net.TCPConn))
+						c.Close()
+					})
+				}
+			})
+			c, err := DialSeqGRPC(ln.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.Alloc(timeout(t, 30*time.Second), &seqpb.AllocRequest{Uids: []uint64{1}}); !NotSent(err) {
+				t.Errorf("answered %v", err)
+			}
+			c.Close()
+			ln.Close()
+			ends.Wait()
 		})
 	}
 }

@@ -152,6 +152,8 @@ func NotSent(err error) bool {
 var unprocessed = []string{
 	"the connection is draining",
 	"the stream is rejected because server is draining the connection",
+	// Said when the request was to be written, and so of one that was not.
+	"the stream is done",
 	reset + " with error code: REFUSED_STREAM",
 }
 

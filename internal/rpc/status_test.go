@@ -17,6 +17,7 @@ func TestAResetStreamMayHaveBeenExecuted(t *testing.T) {
 		want    seqpb.Code
 	}{
 		{codes.Unavailable, reset + "REFUSED_STREAM", seqpb.Code_CODE_UNAVAILABLE}, // what HTTP/2 says of it
+		{codes.Internal, "the stream is done", seqpb.Code_CODE_UNAVAILABLE},        // before the request was written
 		{codes.ResourceExhausted, reset + "ENHANCE_YOUR_CALM", seqpb.Code_CODE_UNKNOWN_RESULT},
 		{codes.ResourceExhausted, reset + "FLOW_CONTROL_ERROR", seqpb.Code_CODE_UNKNOWN_RESULT},
 		{codes.PermissionDenied, reset + "INADEQUATE_SECURITY", seqpb.Code_CODE_UNKNOWN_RESULT},
