@@ -22,7 +22,9 @@ func start(t *testing.T, o Options) *Cluster {
 	if o.Dir == "" {
 		o.Dir = t.TempDir()
 	}
-	o.RaftTimeout = 200 * time.Millisecond
+	if o.RaftTimeout == 0 {
+		o.RaftTimeout = 200 * time.Millisecond
+	}
 	o.StopLinger = time.Millisecond
 	o.Logger = zaptest.NewLogger(t)
 	begin := time.Now()
