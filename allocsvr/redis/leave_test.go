@@ -1,7 +1,6 @@
 package redis
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -105,21 +104,5 @@ func TestWhatComesAfterTheLastReplyIsNotKept(t *testing.T) {
 	}
 	if h.l.open != 0 || len(h.l.late) != 0 {
 		t.Errorf("%d connections, %d of them late", h.l.open, len(h.l.late))
-	}
-}
-
-func TestStopDoesNotWaitForPeersThatDoNotClose(t *testing.T) {
-	for _, last := range []string{"QUIT\r\n", "*1000000\r\n"} {
-		s, _ := start(t, Config{})
-		conn := raw(t, s)
-		_, _ = io.WriteString(conn, last)
-		if got, err := io.ReadAll(conn); len(got) == 0 || err != nil {
-			t.Errorf("%q: %q %v", last, got, err)
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		defer cancel()
-		if err := s.Stop(ctx); err != nil {
-			t.Errorf("%q: %v", last, err)
-		}
 	}
 }

@@ -113,7 +113,10 @@ func (l *loop) step() (over bool) {
 		c.queued = false
 		l.turn(c)
 	}
-	return woken && l.lookAround()
+	if woken {
+		l.lookAround()
+	}
+	return l.stopped && l.open == 0
 }
 
 // broken ends the server, or its clients would wait for ever. Nothing that a peer does leads here.
@@ -125,8 +128,9 @@ func (l *loop) broken(err error) {
 	l.s.lookAround()
 }
 
-// lookAround does what others asked for; true when the loop's work is over.
-func (l *loop) lookAround() bool {
+// lookAround does what others asked for.
+func (l *loop) lookAround() {
+	stopping := l.s.stopping.Load() // before the inbox: then nothing new comes into that
 	l.mu.Lock()
 	l.taken, l.inbox, l.rung = l.inbox, l.taken[:0], false
 	l.mu.Unlock()
@@ -141,11 +145,11 @@ func (l *loop) lookAround() bool {
 	if l.expires.Swap(false) {
 		l.expire()
 	}
-	if l.s.stopping.Load() && !l.stopped {
+	if stopping && !l.stopped {
 		l.stopped = true
 		l.each(func(c *conn) {
-			if !c.waits && len(c.rest) == 0 && len(c.unsent) == 0 {
-				l.drop(c)
+			if !c.waits && len(c.unsent) == 0 {
+				l.leave(c) // what it has of a command is not carried out
 			}
 		})
 	}
@@ -156,7 +160,6 @@ func (l *loop) lookAround() bool {
 			}
 		})
 	}
-	return l.stopped && l.open == 0
 }
 
 func (l *loop) each(f func(*conn)) {
@@ -297,7 +300,7 @@ func (l *loop) answer(c *conn, in []byte) {
 			return
 		}
 		l.t.clear()
-		if v == quit {
+		if v == quit || v == done && l.stopped {
 			l.leave(c)
 			return
 		}
@@ -306,12 +309,8 @@ func (l *loop) answer(c *conn, in []byte) {
 		}
 	}
 	c.keep(in)
-	switch {
-	case len(in) > 0:
+	if len(in) > 0 {
 		l.hurry(c)
-	case l.stopped:
-		l.drop(c)
-		return
 	}
 	l.later(c)
 }
@@ -358,17 +357,23 @@ func (l *loop) sendRest(c *conn) {
 // It is more than any command that a client would send by mistake.
 const discardMax = 4 << 20
 
+// lingerMax is how long a peer has to close when the server stops. One that waits for
+// replies does so at once; one that keeps idle connections finds out when it next
+// uses them, and is not waited for any longer.
+const lingerMax = 100 * time.Millisecond
+
 // leave ends a connection that was sent its last reply. To close it while there is
 // more to come would reset it, and a peer that still sends, as one does whose
 // command is too large, would hear of that and not of the reply. So the rest is
 // read and thrown away until the peer closes; but no more than discardMax of it,
-// for no longer than Config.MaxWait, and not while the server stops.
+// for no longer than Config.MaxWait, and lingerMax when the server stops.
 func (l *loop) leave(c *conn) {
-	if l.stopped || unix.Shutdown(c.fd, unix.SHUT_WR) != nil {
+	if unix.Shutdown(c.fd, unix.SHUT_WR) != nil {
 		l.drop(c)
 		return
 	}
 	c.left, c.rest, c.parser = true, nil, parser{}
+	l.inTime(c)
 	l.hurry(c)
 	l.later(c)
 }
@@ -414,17 +419,26 @@ func (l *loop) resume(c *conn) {
 	l.answer(c, c.rest)
 }
 
-// hurry gives a peer that keeps the connection waiting until Config.MaxWait.
+// patience is how long the peer of a connection may keep it waiting.
+func (l *loop) patience(c *conn) time.Duration {
+	if l.stopped && c.left {
+		return min(l.s.cfg.linger, l.s.cfg.MaxWait)
+	}
+	return l.s.cfg.MaxWait
+}
+
+// hurry gives a peer that keeps the connection waiting until its time is over.
 func (l *loop) hurry(c *conn) {
 	if !c.by.IsZero() {
 		return
 	}
-	wait := l.s.cfg.MaxWait
+	wait := l.patience(c)
 	c.by = time.Now().Add(wait)
 	l.late[c] = struct{}{}
-	if l.clock == nil {
+	switch {
+	case l.clock == nil:
 		l.clock = time.AfterFunc(wait, l.ring)
-	} else if len(l.late) == 1 {
+	case len(l.late) == 1 || l.stopped && c.left:
 		l.clock.Reset(wait)
 	}
 }
@@ -444,17 +458,17 @@ func (l *loop) ring() {
 
 // expire ends the connections whose peers were too slow.
 func (l *loop) expire() {
-	now, first := time.Now(), time.Time{}
+	now, first, pause := time.Now(), time.Time{}, l.s.cfg.MaxWait
 	for c := range l.late {
 		switch {
 		case !now.Before(c.by):
 			l.drop(c)
 		case first.IsZero() || c.by.Before(first):
-			first = c.by
+			first, pause = c.by, l.patience(c)
 		}
 	}
 	if len(l.late) > 0 {
 		// Not for each of them by itself, if there are many.
-		l.clock.Reset(max(first.Sub(now), l.s.cfg.MaxWait/8))
+		l.clock.Reset(max(first.Sub(now), pause/8))
 	}
 }

@@ -33,7 +33,7 @@ func loopByHand(t *testing.T, local Local) *byHand {
 	t.Helper()
 	s := &Server{
 		cfg: Config{
-			Local: local, Forward: elsewhereForward{}, Spaces: ids.DefaultSpaces, MaxWait: time.Minute, CallTimeout: time.Second, Logger: zap.NewNop(),
+			Local: local, Forward: elsewhereForward{}, Spaces: ids.DefaultSpaces, MaxWait: time.Minute, CallTimeout: time.Second, Logger: zap.NewNop(), linger: time.Minute,
 		},
 		ctx: context.Background(),
 	}

@@ -61,6 +61,8 @@ type Config struct {
 	MaxWait time.Duration
 	Version string
 	Logger  *zap.Logger
+
+	linger time.Duration // 0: lingerMax
 }
 
 // Server serves until Stop.
@@ -92,6 +94,9 @@ func Serve(ln net.Listener, cfg Config) (*Server, error) {
 	if cfg.MaxWait == 0 {
 		cfg.MaxWait = 30 * time.Second
 	}
+	if cfg.linger == 0 {
+		cfg.linger = lingerMax
+	}
 	if cfg.Logger == nil {
 		cfg.Logger = zap.NewNop()
 	}
@@ -118,7 +123,8 @@ func Serve(ln net.Listener, cfg Config) (*Server, error) {
 // Addr is where it listens.
 func (s *Server) Addr() net.Addr { return s.ln.Addr() }
 
-// Stop takes no new commands and waits for those under way until ctx ends.
+// Stop takes no new commands, answers those that were read, and gives the peers a
+// moment to read that; it waits for all of it until ctx ends.
 func (s *Server) Stop(ctx context.Context) error {
 	s.refuse()
 	<-s.accepting
