@@ -44,6 +44,7 @@ type fake struct {
 	routes func() *seqpb.RouteTable
 	moves  chan *router.Table    // told to the watchers
 	news   chan *seqpb.KeyValues // told to those who watch keys
+	full   error                 // not nil: no key can be watched
 	hang   chan struct{}         // not nil: administrative calls hang until the test ends
 
 	status    *seqpb.StatusReply
@@ -200,6 +201,9 @@ func (f *fake) WatchRoutes(_ *seqpb.RoutesRequest, s seqpb.Seq_WatchRoutesServer
 
 func (f *fake) WatchKeys(q *seqpb.WatchKeysRequest, s seqpb.Seq_WatchKeysServer) error {
 	m := &seqpb.KeyValues{}
+	if f.full != nil {
+		return f.full
+	}
 	for i := range len(q.Uids) + len(q.Names) {
 		m.Index = append(m.Index, uint32(i))
 		m.Current = append(m.Current, uint64(i+1))

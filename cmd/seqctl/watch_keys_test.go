@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/seqsvr/seqsvr/internal/wire"
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
 )
 
@@ -100,6 +102,48 @@ func TestWatchedKeysAreLinesForPeople(t *testing.T) {
 	w.interrupt()
 	if code, text, errs := timely(f.addr, 300*time.Millisecond, "watch-keys", "42"); code != 0 || errs != "" || !strings.HasSuffix(text, "  42  1\n") {
 		t.Errorf("%d %q %q", code, text, errs)
+	}
+}
+
+// They go on being tried, so the watch does not end. A line is of as many keys as
+// were found to be so together.
+func TestKeysThatNoNodeTakesAreToldOnStderr(t *testing.T) {
+	t.Parallel()
+	f := startFake(t, func(f *fake) { f.full = wire.Refusef(seqpb.Code_CODE_BUSY, "7 keys are watched here at most") })
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	ended, errs := make(chan int, 1), newLines()
+	var out strings.Builder
+	go func() {
+		ended <- runUntil(ctx, []string{"--server", f.addr, "watch-keys", "42", "43", "44"}, nil, &out, errs)
+	}()
+	says := regexp.MustCompile(`^error: key uid/4[234]: busy at .*: 7 keys are watched here at most: it goes on being tried(; and ([12]) more keys?)?\n$`)
+	for told := 0; told < 3; told++ {
+		select {
+		case line := <-errs.c:
+			m := says.FindStringSubmatch(line)
+			if m == nil {
+				t.Fatalf("%q", line)
+			}
+			more, _ := strconv.Atoi(m[2])
+			told += more
+		case code := <-ended:
+			t.Fatalf("ended with %d", code)
+		case <-time.After(20 * time.Second):
+			t.Fatalf("%d keys are told", told)
+		}
+	}
+	end()
+	if code := <-ended; code != 0 || out.Len() > 0 {
+		t.Errorf("exit %d, output %q", code, out.String())
+	}
+}
+
+func TestMoreKeysAreCounted(t *testing.T) {
+	for n, want := range []string{"", "; and 1 more key", "; and 2 more keys"} {
+		if got := andMore(n); got != want {
+			t.Errorf("%d: %q", n, got)
+		}
 	}
 }
 
