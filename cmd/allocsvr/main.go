@@ -53,7 +53,7 @@ func start(c *config.AllocSvr, log *zap.Logger) (*cli.Running, error) {
 			Stores:    c.Stores, ArenaPath: c.Arena, ArenaMaxBytes: int64(c.ArenaMaxMB) << 20, DataDir: c.Data,
 			IdleAfter: orNever(c.IdleAfter), ArenaHighWater: orNever(c.ArenaHighWater),
 			Steps: c.Steps.Rule(), Spaces: c.SpaceSettings, Window: c.Requests.Window, WindowEntriesMax: c.Requests.EntriesMax,
-			MaxN: c.MaxN, MaxBatchKeys: c.MaxBatchKeys, MaxInFlight: c.MaxInFlight,
+			MaxN: c.MaxN, MaxBatchKeys: c.MaxBatchKeys, MaxInFlight: c.MaxInFlight, MaxWatchedKeys: c.MaxWatchedKeys,
 			StopLinger: c.StopLinger, StopTimeout: c.StopTimeout, Logger: log,
 		},
 		RPC: lns[0], Redis: lns[1], HTTP: lns[2],

@@ -27,6 +27,7 @@ type AllocSvr struct {
 	Data                        string
 	MaxN                        uint32
 	MaxBatchKeys, MaxInFlight   int
+	MaxWatchedKeys              int
 	StopLinger, StopTimeout     time.Duration
 	MaxMessageBytes             int
 	Pprof                       bool
@@ -66,6 +67,7 @@ func (c *AllocSvr) Declare(fs *pflag.FlagSet) {
 	fs.Uint32Var(&c.MaxN, "max-n", 1_000_000, "most numbers of one key in one request")
 	fs.IntVar(&c.MaxBatchKeys, "max-batch-keys", 10_000, "most keys in one request")
 	fs.IntVar(&c.MaxInFlight, "max-in-flight", 16_384, "most requests that wait at once")
+	fs.IntVar(&c.MaxWatchedKeys, "max-watched-keys", allocsvr.DefaultMaxWatchedKeys, "most keys of all subscriptions to keys together")
 	fs.DurationVar(&c.StopLinger, "stop-linger", 200*time.Millisecond, "how long a stop goes on telling callers where to go")
 	fs.DurationVar(&c.StopTimeout, "stop-timeout", 10*time.Second, "how long handing everything back may take in a stop")
 	fs.IntVar(&c.MaxMessageBytes, "max-message-bytes", 4<<20, "largest message that is accepted")
@@ -125,6 +127,9 @@ func (c *AllocSvr) Check(k *Keys) error {
 	}
 	if c.MaxInFlight < 1 {
 		add(k.Problem("max-in-flight", "must be at least 1"))
+	}
+	if c.MaxWatchedKeys < 1 {
+		add(k.Problem("max-watched-keys", "must be at least 1"))
 	}
 	if c.StopLinger < 0 {
 		add(k.Problem("stop-linger", "%v is negative", c.StopLinger))

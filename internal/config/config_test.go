@@ -94,6 +94,7 @@ func TestBadConfigurationNamesPlaceKeyAndReason(t *testing.T) {
 		"step too large":     {&AllocSvr{}, goodAlloc + "step_max: 4294967296\n", nil, nil, []string{"FILE:3: step_max: 4294967296 is outside"}},
 		"no target":          {&AllocSvr{}, goodAlloc + "step_target: 0s\n", nil, nil, []string{"FILE:3: step_target: 0s is outside"}},
 		"no window":          {&AllocSvr{}, goodAlloc + "request_window: 0s\n", nil, nil, []string{"FILE:3: request_window: 0s is outside"}},
+		"nothing watched":    {&AllocSvr{}, goodAlloc + "max_watched_keys: 0\n", nil, nil, []string{"FILE:3: max_watched_keys: must be at least 1"}},
 		"too few entries":    {&AllocSvr{}, goodAlloc + "request_entries_max: 1\n", nil, nil, []string{"FILE:3: request_entries_max: 1 is outside"}},
 		"space alone":        {&AllocSvr{}, goodAlloc + "spaces: [conv]\n", nil, nil, []string{`FILE:3: spaces: "conv": want NAME:KEY=VALUE`}},
 		"setting twice":      {&AllocSvr{}, goodAlloc + "spaces: ['conv:step=5', 'conv:step=6']\n", nil, nil, []string{"FILE:3: spaces", "each name once"}},
