@@ -93,7 +93,8 @@ func (c *Cut) wants(k ids.Key) bool {
 	return c.filter.covers(k) && (c.after == (ids.Key{}) || k.Compare(c.after) > 0) && !c.beyond(k)
 }
 
-// ofActive collects changes, in no order. Those that the filter's Match does not
+// ofActive collects changes, those of uids in order if a range is wanted, so that little
+// is left to be sorted while applying waits. Those that the filter's Match does not
 // want count too: they hide what the file has.
 func (c *Cut) ofActive(g *generation) (all []change) {
 	most := 2 * (c.limit + 1)
@@ -107,7 +108,7 @@ func (c *Cut) ofActive(g *generation) (all []change) {
 	}
 	addRecord := func(k ids.Key, r state.Record) { add(change{key: k, record: r}) }
 	if within := c.filter.Within; within != nil {
-		g.within(within, addRecord)
+		g.within(within, c.filter.first(c.after), addRecord)
 	} else {
 		g.each(false, addRecord)
 	}

@@ -144,27 +144,39 @@ func (g *generation) each(ordered bool, f func(ids.Key, state.Record)) {
 	}
 }
 
-// within visits the changed records of a range, in no order, and others: it looks only
-// at the blocks that the range has, if these are the fewer ones.
-func (g *generation) within(r *sets.Range, f func(ids.Key, state.Record)) {
-	first, last := uint64(r.Lo)>>ids.BlockShift, uint64(r.Last)>>ids.BlockShift
-	if last-first < uint64(len(g.blocks)) {
-		for no := first; no <= last; no++ {
-			id := blockID{space: uint64(r.Space), no: no}
-			if b := g.blocks[id]; b != nil {
-				b.each(id, f)
+// within visits the changed records of a range, and others: those of blocks in order, from
+// the block that the key is in. It looks only at the blocks that the range has, if these
+// are the fewer ones.
+func (g *generation) within(r *sets.Range, from ids.Key, f func(ids.Key, state.Record)) {
+	first, last := from.Hi>>ids.BlockShift, uint64(r.Last)>>ids.BlockShift
+	if from.Space == r.Space && first <= last {
+		if last-first < uint64(len(g.blocks)) {
+			for no := first; no <= last; no++ {
+				id := blockID{space: uint64(r.Space), no: no}
+				if b := g.blocks[id]; b != nil {
+					b.each(id, f)
+				}
 			}
-		}
-	} else {
-		for id, b := range g.blocks {
-			if id.space == uint64(r.Space) && id.no >= first && id.no <= last {
-				b.each(id, f)
+		} else {
+			for _, id := range g.blocksWithin(blockID{space: uint64(r.Space), no: first}, last) {
+				g.blocks[id].each(id, f)
 			}
 		}
 	}
 	for k, rec := range g.names {
 		f(k, rec)
 	}
+}
+
+// blocksWithin are those that have changed from one up to another, in order.
+func (g *generation) blocksWithin(first blockID, last uint64) (out []blockID) {
+	for id := range g.blocks {
+		if id.space == first.space && id.no >= first.no && id.no <= last {
+			out = append(out, id)
+		}
+	}
+	slices.SortFunc(out, blockID.compare)
+	return out
 }
 
 func (b *changedBlock) each(id blockID, f func(ids.Key, state.Record)) {
