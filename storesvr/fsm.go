@@ -381,6 +381,13 @@ func (f *fsm) scan(q disk.Filter, after ids.Key, limit int) (page []disk.KeyReco
 	return page, next, done, nil
 }
 
+// count is how many records a page of a scan would have.
+func (f *fsm) count(q disk.Filter, after ids.Key, limit int) (n int, next ids.Key, done bool, err error) {
+	defer f.recovered(&err)
+	n, next, done = f.keys.Cut(q, after, limit).Count()
+	return n, next, done, nil
+}
+
 // scanAt is scan with the meta state of the same moment, between two entries.
 func (f *fsm) scanAt(q disk.Filter, after ids.Key, limit int) (page []disk.KeyRecord, next ids.Key, done bool, meta state.Meta, err error) {
 	defer f.recovered(&err)

@@ -161,6 +161,7 @@ type memoryCut struct {
 }
 
 func (c *memoryCut) Read() ([]disk.KeyRecord, ids.Key, bool) { return c.page, c.next, c.done }
+func (c *memoryCut) Count() (int, ids.Key, bool)             { return len(c.page), c.next, c.done }
 func (c *memoryCut) Close()                                  {}
 
 type memoryView struct {

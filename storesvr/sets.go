@@ -333,11 +333,11 @@ func (n *Node) export(ctx context.Context, r sets.Range, after ids.Key, limit in
 // countKeys counts one page.
 func (n *Node) countKeys(r sets.Range, after ids.Key) (*seqpb.ExportReply, error) {
 	f := disk.Filter{Within: &r, Sections: 1}
-	page, last, done, err := n.fsm.scan(f, after, countMax)
+	keys, last, done, err := n.fsm.count(f, after, countMax)
 	if err != nil {
 		return nil, err
 	}
-	rep := &seqpb.ExportReply{Count: uint32(len(page)), Done: done}
+	rep := &seqpb.ExportReply{Count: uint32(keys), Done: done}
 	if !done {
 		rep.Last = &seqpb.KeyRef{Space: uint32(last.Space), Hi: last.Hi, Lo: last.Lo}
 	}

@@ -50,9 +50,10 @@ type Backend interface {
 	Flush(ctx context.Context, index uint64, meta *state.Meta) error
 }
 
-// Cut is a page of one moment. It is read once, or closed.
+// Cut is a page of one moment. It is read or counted once, or closed.
 type Cut interface {
 	Read() (page []disk.KeyRecord, next ids.Key, done bool)
+	Count() (n int, next ids.Key, done bool)
 	Close()
 }
 

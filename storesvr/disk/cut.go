@@ -10,7 +10,7 @@ import (
 )
 
 // Cut is a page of records, in key order after a key, as all of them were at the
-// moment it was made. It is read once, later, while changes go on. Until it is read
+// moment it was made. It is read or counted once, later, while changes go on. Until it is read
 // or closed a restore waits for it.
 type Cut struct {
 	store  *Store
@@ -68,11 +68,22 @@ func (s *Store) Cut(f Filter, after ids.Key, limit int) *Cut {
 // Read answers the records and where to go on; done says that there are no more.
 // A page may have few records, or none, before the end. Read ends the Cut.
 func (c *Cut) Read() (out []KeyRecord, next ids.Key, done bool) {
+	sc := c.scan(false)
+	return sc.out, sc.next, sc.done
+}
+
+// Count is Read that answers only how many records there are.
+func (c *Cut) Count() (n int, next ids.Key, done bool) {
+	sc := c.scan(true)
+	return sc.n, sc.next, sc.done
+}
+
+func (c *Cut) scan(counting bool) scanner {
 	defer c.Close()
-	sc := scanner{cut: c, ledgers: walk{path: c.store.path}, next: c.after, done: true}
+	sc := scanner{cut: c, counting: counting, ledgers: walk{path: c.store.path}, next: c.after, done: true}
 	path := c.store.path
 	c.store.must(boltError(path, "read", Guard(path, "read", func() error { return sc.run(c.tx) })))
-	return sc.out, sc.next, sc.done
+	return sc
 }
 
 // Close ends a Cut, read or not; later calls do nothing.

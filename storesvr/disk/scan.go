@@ -77,8 +77,11 @@ type scanner struct {
 	// ledgers are the file's.
 	ledgers walk
 
-	out   []KeyRecord
-	steps int
+	// counting: only n is wanted, how many of interest there are.
+	counting bool
+	n        int
+	out      []KeyRecord
+	steps    int
 	// next is where to go on after, and done says that nothing is left there.
 	next ids.Key
 	done bool
@@ -112,9 +115,11 @@ func (s *scanner) run(tx *bbolt.Tx) error {
 			}
 			return nil
 		case f.covers(s.key):
-			r, bad := s.file.record()
-			if bad != nil {
-				return bad
+			var r state.Record
+			if !s.counting || f.Match != nil {
+				if r, err = s.file.record(); err != nil {
+					return err
+				}
 			}
 			if full, err := s.take(s.key, r); full || err != nil {
 				return err
@@ -140,9 +145,13 @@ func (s *scanner) take(k ids.Key, r state.Record) (full bool, err error) {
 		s.done = s.steps <= scanStepsMax
 		return !s.done, nil
 	}
-	if len(s.out) == s.cut.limit {
+	if s.n == s.cut.limit {
 		s.done = false
 		return true, nil
+	}
+	s.n, s.next = s.n+1, k
+	if s.counting {
+		return false, nil
 	}
 	kr := KeyRecord{Key: k, Record: r}
 	if f.Ledgers {
@@ -153,7 +162,7 @@ func (s *scanner) take(k ids.Key, r state.Record) (full bool, err error) {
 	if n := len(s.out); n == pageGrows {
 		s.out = slices.Grow(s.out, s.cut.limit-n) // a full page is the rule
 	}
-	s.out, s.next = append(s.out, kr), k
+	s.out = append(s.out, kr)
 	return false, nil
 }
 

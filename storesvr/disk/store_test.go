@@ -148,6 +148,7 @@ func TestReadsSeeTheNewestChangeInMemoryOrOnDisk(t *testing.T) {
 				r := sets.Range{Space: 1, Lo: ids.Position(lo), Last: ids.Position(lo + rapid.Uint64Range(0, 3000).Draw(rt, "length"))}
 				limit := rapid.IntRange(1, 7).Draw(rt, "limit")
 				for after, done := (ids.Key{}), false; !done; {
+					counted, last, all := s.Cut(Filter{Within: &r}, after, limit).Count()
 					cut := s.Cut(Filter{Within: &r, Ledgers: true}, after, limit)
 					// What happens between the cut and its reading is not in it.
 					before := want.Clone()
@@ -158,6 +159,9 @@ func TestReadsSeeTheNewestChangeInMemoryOrOnDisk(t *testing.T) {
 					page, after, done = cut.Read()
 					if len(page) > limit {
 						rt.Fatalf("a page of %d has %d records", limit, len(page))
+					}
+					if counted != len(page) || last != after || all != done {
+						rt.Fatalf("counted %d up to %v (all: %v), read %d up to %v (all: %v)", counted, last, all, len(page), after, done)
 					}
 					exp := recordsOf(before, func(k ids.Key) bool {
 						return r.Contains(k.Space, k.Position()) && (from == ids.Key{} || k.Compare(from) > 0) && (done || k.Compare(after) <= 0)
