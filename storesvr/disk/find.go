@@ -1,6 +1,8 @@
 package disk
 
 import (
+	"slices"
+
 	"go.etcd.io/bbolt"
 
 	"github.com/seqsvr/seqsvr/internal/ids"
@@ -40,8 +42,12 @@ func (s *Store) Find(keys []ids.Key) []state.Found {
 func (s *Store) findInMemory(keys []ids.Key, out []state.Found) (records, gaps []int) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
+	// Mostly all or none are in the file.
+	room := make([]int, 2*len(keys))
+	records, gaps = room[:0:len(keys)], room[len(keys):len(keys)]
+	near := neighbours{gens: append(slices.Clone(s.frozen), s.active)}
 	for i, k := range keys {
-		r, p := inMemory(s, k, (*generation).record)
+		r, p := near.record(k)
 		out[i].Record, out[i].Known = r, p == present
 		if p == unknown {
 			records = append(records, i)
@@ -53,6 +59,38 @@ func (s *Store) findInMemory(keys []ids.Key, out []state.Found) (records, gaps [
 		}
 	}
 	return records, gaps
+}
+
+// neighbours looks records up in generations, oldest first, and each block only once for
+// all keys of it that are asked for in a row.
+type neighbours struct {
+	gens   []*generation
+	opened bool
+	id     blockID
+	blocks []*changedBlock
+}
+
+func (n *neighbours) record(k ids.Key) (r state.Record, p presence) {
+	id, slot := blockOf(k)
+	if inBlock(k) && (!n.opened || id != n.id) {
+		n.opened, n.id, n.blocks = true, id, n.blocks[:0]
+		for _, g := range n.gens {
+			n.blocks = append(n.blocks, g.blocks[id])
+		}
+	}
+	for i, g := range slices.Backward(n.gens) {
+		if !inBlock(k) {
+			r, p = g.record(k)
+		} else if b := n.blocks[i]; b != nil && b.slots.has(slot) {
+			r, p = b.records[b.slots.rank(slot)], present
+		} else {
+			p = g.gone(k)
+		}
+		if p != unknown {
+			return r, p
+		}
+	}
+	return state.Record{}, unknown
 }
 
 // walk goes over a bucket in ascending order, by steps where they are few.
