@@ -33,11 +33,12 @@ func (d *digests) sum() (sum uint64) {
 	return sum
 }
 
-func blockDigests(records []state.KeyedRecord) (out []uint64) {
-	for block := range slices.Chunk(records, blockKeys) {
-		out = append(out, state.Digest(block))
+func blockDigests(records []state.KeyedRecord) []uint64 {
+	d := state.Digester{Every: blockKeys}
+	for i := range records {
+		d.Add(&records[i])
 	}
-	return out
+	return d.Blocks()
 }
 
 // readDigests reads what a Set has of a part.
@@ -112,7 +113,7 @@ func (v *mover) bringChanged(s *slice, source, target digests) (digests, digests
 		if i > 0 {
 			after = s.records[i*blockKeys-1].Key
 		}
-		block, _, _, err := v.export(v.l.ctx, v.from, s.r, after, blockKeys)
+		block, _, _, _, err := v.export(v.l.ctx, v.from, s.r, after, blockKeys)
 		if err == nil {
 			err = v.importAll(s, block, false)
 		}
@@ -135,21 +136,21 @@ func (v *mover) bringChanged(s *slice, source, target digests) (digests, digests
 // bringAll reads the range, brings what differs from the copy, or all of it, and reads
 // what the target has then.
 func (v *mover) bringAll(s *slice, all bool) (source, target digests, err error) {
-	now, err := v.readAll(v.l.ctx, v.from, s.r)
+	now, err := v.copyRange(v.l.ctx, s.r)
 	if err != nil {
 		return source, target, err
 	}
-	missing := changedRecords(s.records, now)
-	v.hot = len(missing)*blocksMax > len(now)
+	missing := changedRecords(s.records, now.records)
+	v.hot = len(missing)*blocksMax > len(now.records)
 	v.changed = len(missing)
 	if all {
-		missing = now
+		missing = now.records
 	}
 	if err := v.importAll(s, missing, false); err != nil {
 		return source, target, err
 	}
 	target, err = v.readDigests(v.to, s)
-	return digests{keys: len(now), blocks: blockDigests(now)}, target, err
+	return digests{keys: len(now.records), blocks: now.digests}, target, err
 }
 
 // changedRecords are those of now that were not there before, as they are. Both are in key order.

@@ -39,6 +39,19 @@ func (s *slice) take(records []state.KeyedRecord) {
 	s.records, s.digests = records, blockDigests(records)
 }
 
+// add takes a page more, with the digests of its blocks.
+func (s *slice) add(page []state.KeyedRecord, digests []uint64) {
+	if len(s.records) == 0 {
+		s.records, s.digests = page, digests
+		return
+	}
+	if len(s.records)%blockKeys != 0 {
+		s.take(append(s.records, page...))
+		return
+	}
+	s.records, s.digests = append(s.records, page...), append(s.digests, digests...)
+}
+
 // split cuts a slice after about so many keys; no position is split. rest is nil if it is no longer than that.
 func (s *slice) split(keys int) (rest *slice) {
 	for keys < len(s.records) && s.records[keys].Key.Position() == s.records[keys-1].Key.Position() {
@@ -72,24 +85,22 @@ func (e *DifferError) Error() string {
 func (v *mover) copySlice(ctx context.Context, left sets.Range) (*slice, error) {
 	s := &slice{r: left}
 	limit := int(v.size.keys.Load())
-	var records []state.KeyedRecord
 	after := ids.Key{}
 	for {
 		if err := v.rest.wait(ctx); err != nil {
 			return nil, err
 		}
-		page, last, done, err := v.export(ctx, v.from, left, after, limit-len(records))
+		page, digests, last, done, err := v.export(ctx, v.from, left, after, limit-len(s.records))
 		if err != nil {
 			return nil, err
 		}
-		records = append(records, page...)
-		if after = last; !done && len(records) < limit {
+		s.add(page, digests)
+		if after = last; !done && len(s.records) < limit {
 			continue
 		}
 		if !done {
 			s.r.Last = last.Position()
 		}
-		s.take(records)
 		return s, nil
 	}
 }
@@ -97,39 +108,34 @@ func (v *mover) copySlice(ctx context.Context, left sets.Range) (*slice, error) 
 // copyRange reads all records of a range.
 func (v *mover) copyRange(ctx context.Context, r sets.Range) (*slice, error) {
 	s := &slice{r: r}
-	records, err := v.readAll(ctx, v.from, r)
-	s.take(records)
-	return s, err
-}
-
-// readAll reads a range.
-func (v *mover) readAll(ctx context.Context, set string, r sets.Range) (records []state.KeyedRecord, err error) {
 	after := ids.Key{}
 	for {
-		page, last, done, err := v.export(ctx, set, r, after, exportMax)
+		page, digests, last, done, err := v.export(ctx, v.from, r, after, exportMax)
 		if err != nil {
 			return nil, err
 		}
-		records = append(records, page...)
+		s.add(page, digests)
 		if done {
-			return records, nil
+			return s, nil
 		}
 		after = last
 	}
 }
 
-func (v *mover) export(ctx context.Context, set string, r sets.Range, after ids.Key, limit int) (page []state.KeyedRecord, last ids.Key, done bool, err error) {
+// export reads a page, with the digests of its blocks.
+func (v *mover) export(ctx context.Context, set string, r sets.Range, after ids.Key, limit int) (page []state.KeyedRecord, digests []uint64, last ids.Key, done bool, err error) {
 	rep, last, err := v.askExport(ctx, set, &seqpb.ExportRequest{Range: rangePB(r), Limit: uint32(limit)}, after)
 	if err != nil {
-		return nil, last, false, err
+		return nil, nil, last, false, err
 	}
-	if page, err = state.DecodeRecords(rep.Records); err != nil {
-		return nil, last, false, err
+	d := state.Digester{Every: blockKeys}
+	if page, err = state.DecodePage(rep.Records, &d); err != nil {
+		return nil, nil, last, false, err
 	}
-	if got := state.Digest(page); got != rep.Checksum || len(page) != int(rep.Count) {
-		return nil, last, false, fmt.Errorf("a page of range %s from set %q was damaged on its way", r, set)
+	if d.Sum() != rep.Checksum || len(page) != int(rep.Count) {
+		return nil, nil, last, false, fmt.Errorf("a page of range %s from set %q was damaged on its way", r, set)
 	}
-	return page, last, rep.Done, nil
+	return page, d.Blocks(), last, rep.Done, nil
 }
 
 func (v *mover) askExport(ctx context.Context, set string, q *seqpb.ExportRequest, after ids.Key) (rep *seqpb.ExportReply, last ids.Key, err error) {

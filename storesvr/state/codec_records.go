@@ -1,6 +1,7 @@
 package state
 
 import (
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"slices"
@@ -24,14 +25,49 @@ func EncodeRecords(dst []byte, records []KeyedRecord) []byte {
 	return putKeyedRecords(append(dst, formatVersion), records)
 }
 
-// DecodeRecords reads what EncodeRecords wrote; its error is a *CodecError.
-func DecodeRecords(b []byte) ([]KeyedRecord, error) {
+// DecodeRecords reads what EncodeRecords or a PageWriter wrote; its error is a *CodecError.
+func DecodeRecords(b []byte) ([]KeyedRecord, error) { return DecodePage(b, nil) }
+
+// DecodePage is DecodeRecords that digests what it reads, as it stands there.
+func DecodePage(b []byte, d *Digester) ([]KeyedRecord, error) {
 	r := newReader("records", b)
-	records := r.keyedRecords()
+	records := r.digestedRecords(d)
 	if err := r.done(); err != nil {
 		return nil, err
 	}
 	return records, nil
+}
+
+// PageWriter encodes records one by one, and digests them on the way.
+type PageWriter struct {
+	Digester Digester
+	n        int
+	buf      []byte
+}
+
+// NewPageWriter has room for about so many records.
+func NewPageWriter(records int) *PageWriter {
+	return &PageWriter{Digester: Digester{Every: max(1, records)}, buf: make([]byte, 0, records*pageRecordBytes)}
+}
+
+// pageRecordBytes is as long as most uids' records are at most.
+const pageRecordBytes = 12
+
+// Add encodes the next record.
+func (w *PageWriter) Add(kr *KeyedRecord) {
+	at := len(w.buf)
+	w.buf = putKeyedHead(w.buf, kr)
+	w.Digester.add(w.buf[at:], kr.Gaps)
+	if len(kr.Gaps) > 0 {
+		w.buf = putGapList(w.buf, kr.Gaps)
+	}
+	w.n++
+}
+
+// Page is what EncodeRecords makes of the records.
+func (w *PageWriter) Page() []byte {
+	page := make([]byte, 0, binary.MaxVarintLen64+1+len(w.buf))
+	return append(putLen(append(page, formatVersion), w.n), w.buf...)
 }
 
 func putKeyedRecords(dst []byte, records []KeyedRecord) []byte {
@@ -42,8 +78,26 @@ func putKeyedRecords(dst []byte, records []KeyedRecord) []byte {
 	return dst
 }
 
-func (r *reader) keyedRecords() []KeyedRecord {
-	return items(r, r.count("records", keyedRecordBytesMin), r.keyedRecord)
+func (r *reader) keyedRecords() []KeyedRecord { return r.digestedRecords(nil) }
+
+// digestedRecords reads records in place: there are many. d, if set, digests them.
+func (r *reader) digestedRecords(d *Digester) []KeyedRecord {
+	n := r.count("records", keyedRecordBytesMin)
+	if n == 0 {
+		return nil
+	}
+	out := make([]KeyedRecord, n)
+	for i := range out {
+		from := r.off
+		head := r.readKeyed(&out[i])
+		if r.err != nil {
+			return nil
+		}
+		if d != nil {
+			d.add(r.b[from:head], out[i].Gaps)
+		}
+	}
+	return out
 }
 
 func putKeyedRecord(dst []byte, kr *KeyedRecord) []byte {
@@ -73,21 +127,23 @@ func putKeyedHead(dst []byte, kr *KeyedRecord) []byte {
 	return dst
 }
 
-func (r *reader) keyedRecord() KeyedRecord {
+// readKeyed answers where the record's head ends.
+func (r *reader) readKeyed(kr *KeyedRecord) (head int) {
 	flags := r.byte("flags")
 	if flags&^(keyedFingerprint|keyedGaps|keyedRisk) != 0 {
 		r.fail(fmt.Sprintf("unknown flags %#x", flags))
 	}
-	kr := KeyedRecord{Key: r.key(flags&keyedFingerprint != 0), Floor: r.seq("floor")}
+	kr.Key, kr.Floor = r.key(flags&keyedFingerprint != 0), r.seq("floor")
 	kr.Bound = kr.Floor
 	if flags&keyedRisk != 0 {
 		kr.Bound += ids.Seq(r.limited("bound", uint64(ids.MaxSeq-kr.Floor)))
 		kr.Epoch = r.epoch()
 	}
+	head = r.off
 	if flags&keyedGaps != 0 {
 		kr.Gaps = r.gapList()
 	}
-	return kr
+	return head
 }
 
 func putOwned(dst []byte, owned []OwnedSection) []byte {

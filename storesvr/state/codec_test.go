@@ -1,10 +1,12 @@
 package state
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -201,6 +203,31 @@ func TestEncodingsRoundTrip(t *testing.T) {
 	t.Run("records", rapid.MakeCheck(func(t *rapid.T) {
 		roundTrip(t, someOf(t, genKeyed), EncodeRecords, DecodeRecords)
 	}))
+	t.Run("a page, with the digests of its blocks", rapid.MakeCheck(func(t *rapid.T) {
+		records, every := someOf(t, genKeyed), rapid.IntRange(1, 5).Draw(t, "every")
+		var want []uint64
+		for block := range slices.Chunk(records, every) {
+			want = append(want, slowDigest(block))
+		}
+		w := NewPageWriter(len(records))
+		w.Digester.Every = every
+		for i := range records {
+			w.Add(&records[i])
+		}
+		page := w.Page()
+		if whole := EncodeRecords(nil, records); !bytes.Equal(page, whole) {
+			t.Fatalf("written %x, encoded %x", page, whole)
+		}
+		read := Digester{Every: every}
+		got, err := DecodePage(page, &read)
+		if err != nil || !reflect.DeepEqual(got, records) {
+			t.Fatalf("read %v, %v; want %v", got, err, records)
+		}
+		sum := slowDigest(records)
+		if !slices.Equal(read.Blocks(), want) || !slices.Equal(w.Digester.Blocks(), want) || read.Sum() != sum || Digest(records) != sum {
+			t.Fatalf("digests of blocks: read %x, written %x, want %x; of all: %x, %x, want %x", read.Blocks(), w.Digester.Blocks(), want, read.Sum(), Digest(records), sum)
+		}
+	}))
 	t.Run("meta of moves", rapid.MakeCheck(func(t *rapid.T) {
 		w := movesOf(rapid.Uint64().Draw(t, "seed"), Bugs{})
 		w.run(200)
@@ -217,6 +244,19 @@ func TestEncodingsRoundTrip(t *testing.T) {
 		enc := func(b []byte, m Meta) []byte { return EncodeMeta(b, &m) }
 		roundTrip(t, w.s.Meta.Clone(), enc, DecodeMeta)
 	}))
+}
+
+// slowDigest is what Sets of all versions agree on.
+func slowDigest(records []KeyedRecord) (sum uint64) {
+	for i := range records {
+		b := putKeyedHead(nil, &records[i])
+		for _, g := range records[i].Gaps {
+			b = putUvarint(putUvarint(b, g.From), g.To)
+			b = putBool(append(b, byte(g.Cause)), g.Merged)
+		}
+		sum += hash(b)
+	}
+	return sum
 }
 
 func TestDecodersRefuse(t *testing.T) {

@@ -60,15 +60,51 @@ func (kr *KeyedRecord) check() error {
 // of pages add up to that of the whole, however it was cut. In which epoch a hole
 // was recorded is left out: it says when, and each Set has its own.
 func Digest(records []KeyedRecord) uint64 {
-	sum := uint64(0)
-	var buf []byte
+	d := Digester{Every: len(records)}
 	for i := range records {
-		buf = putKeyedHead(buf[:0], &records[i])
-		for _, g := range records[i].Gaps {
-			buf = putUvarint(putUvarint(buf, g.From), g.To)
-			buf = putBool(append(buf, byte(g.Cause)), g.Merged)
+		d.Add(&records[i])
+	}
+	return d.Sum()
+}
+
+// Digester digests records one by one, and each block of Every (above 0) of them by itself.
+type Digester struct {
+	Every  int
+	n      int
+	blocks []uint64
+	buf    []byte
+}
+
+// Add digests the next record.
+func (d *Digester) Add(kr *KeyedRecord) {
+	d.buf = putKeyedHead(d.buf[:0], kr)
+	d.add(d.buf, kr.Gaps)
+}
+
+// add takes the record's head as it is encoded, which may be d.buf.
+func (d *Digester) add(head []byte, gaps []Gap) {
+	if len(gaps) > 0 {
+		d.buf = append(d.buf[:0], head...)
+		for _, g := range gaps {
+			d.buf = putUvarint(putUvarint(d.buf, g.From), g.To)
+			d.buf = putBool(append(d.buf, byte(g.Cause)), g.Merged)
 		}
-		sum += hash(buf)
+		head = d.buf
+	}
+	if d.n%d.Every == 0 {
+		d.blocks = append(d.blocks, 0)
+	}
+	d.n++
+	d.blocks[len(d.blocks)-1] += hash(head)
+}
+
+// Blocks has the digest of each block.
+func (d *Digester) Blocks() []uint64 { return d.blocks }
+
+// Sum is the digest of all.
+func (d *Digester) Sum() (sum uint64) {
+	for _, b := range d.blocks {
+		sum += b
 	}
 	return sum
 }
