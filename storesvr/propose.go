@@ -34,7 +34,11 @@ func (e *UnknownOutcomeError) SeqCode() seqpb.Code { return seqpb.Code_CODE_UNKN
 
 // propose commits a command and answers what applying it said.
 func (n *Node) propose(ctx context.Context, c state.Command) (state.Reply, error) {
-	data := state.EncodeCommand(nil, c)
+	return n.proposeEncoded(ctx, state.EncodeCommand(nil, c))
+}
+
+// proposeEncoded is propose of a command that can be decoded. It keeps data.
+func (n *Node) proposeEncoded(ctx context.Context, data []byte) (state.Reply, error) {
 	var rep state.Reply
 	err := n.await(ctx, func() error {
 		f := n.raft.Apply(data, enqueueTimeout)

@@ -3,6 +3,7 @@ package storesvr
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -115,7 +116,8 @@ func (n *Node) Command(ctx context.Context, q *seqpb.SetCommandRequest) (*seqpb.
 		return refuse(refusal(seqpb.RefusalCode_REFUSAL_BUSY, "%d commands of other sets are under way, no more are taken", setCommandsMax))
 	}
 	defer func() { <-n.setCommands }()
-	rep, err := n.propose(ctx, c)
+	// As it came: it may have thousands of records. The buffer is the caller's.
+	rep, err := n.proposeEncoded(ctx, slices.Clone(q.Command))
 	if r := n.refusalOf(err); r != nil {
 		return refuse(r)
 	}
@@ -275,22 +277,30 @@ func (n *Node) Export(ctx context.Context, q *seqpb.ExportRequest) (*seqpb.Expor
 	if limit == 0 {
 		limit = exportMax
 	}
-	records, last, done, err := n.export(ctx, r, after, limit)
+	if q.Digests {
+		d := state.Digester{Every: limit}
+		if every := int(q.DigestEvery); every > 0 {
+			d.Every = every
+		}
+		rep, err := n.export(ctx, r, after, limit, func(int) func(*state.KeyedRecord) { return d.Add })
+		if err == nil && q.DigestEvery > 0 {
+			rep.Digest = d.Blocks()
+		}
+		if err == nil {
+			rep.Checksum = d.Sum()
+		}
+		return rep, err
+	}
+	var w *state.PageWriter
+	rep, err := n.export(ctx, r, after, limit, func(records int) func(*state.KeyedRecord) {
+		w = state.NewPageWriter(records)
+		return w.Add
+	})
 	if err != nil {
 		return nil, err
 	}
-	rep := &seqpb.ExportReply{Count: uint32(len(records)), Done: done, Checksum: state.Digest(records)}
-	if !done {
-		rep.Last = &seqpb.KeyRef{Space: uint32(last.Space), Hi: last.Hi, Lo: last.Lo}
-	}
-	if !q.Digests {
-		rep.Records = state.EncodeRecords(nil, records)
-		n.counts.exported.Add(uint64(len(records)))
-	} else if every := int(q.DigestEvery); every > 0 {
-		for i := 0; i < len(records); i += every {
-			rep.Digest = append(rep.Digest, state.Digest(records[i:min(i+every, len(records))]))
-		}
-	}
+	rep.Records, rep.Checksum = w.Page(), w.Digester.Sum()
+	n.counts.exported.Add(uint64(rep.Count))
 	return rep, nil
 }
 
@@ -308,26 +318,32 @@ func exportRange(q *seqpb.ExportRequest) (r sets.Range, after ids.Key, err error
 	return r, after, nil
 }
 
-// export reads one page, all of it of one moment, while applying goes on.
-func (n *Node) export(ctx context.Context, r sets.Range, after ids.Key, limit int) (records []state.KeyedRecord, last ids.Key, done bool, err error) {
+// export reads one page, all of it of one moment, while applying goes on. With how many
+// records there are at most it asks for whom they are.
+func (n *Node) export(ctx context.Context, r sets.Range, after ids.Key, limit int, visitor func(records int) func(*state.KeyedRecord)) (*seqpb.ExportReply, error) {
 	page, last, done, meta, err := n.fsm.scanAt(disk.Filter{Within: &r, Ledgers: true}, after, limit)
 	if err == nil {
 		err = ctx.Err()
 	}
 	if err != nil {
-		return nil, last, false, err
+		return nil, err
 	}
 	st := &state.State{Meta: meta, Bugs: n.cfg.Bugs.State}
-	records = make([]state.KeyedRecord, 0, len(page))
+	visit := visitor(len(page))
+	rep := &seqpb.ExportReply{Count: uint32(len(page)), Done: done}
 	bytes := 0
 	for i := range page {
 		e := state.Effective(st, page[i].Key, page[i].Record, page[i].Gaps)
-		records = append(records, e)
+		visit(&e)
 		if bytes += exportBytes(&e); bytes > exportBytesMax && i+1 < len(page) {
-			return records, e.Key, false, nil
+			rep.Count, rep.Done, last = uint32(i+1), false, e.Key
+			break
 		}
 	}
-	return records, last, done, nil
+	if !rep.Done {
+		rep.Last = &seqpb.KeyRef{Space: uint32(last.Space), Hi: last.Hi, Lo: last.Lo}
+	}
+	return rep, nil
 }
 
 // countKeys counts one page.
