@@ -62,6 +62,7 @@ func (h handler) Welcomed(w *seqpb.Welcome) error {
 	if t := s.hub.Load(); t.Known() && t.ClusterID == w.ClusterId {
 		world.learn(t, true, nil)
 	}
+	world.early = newEarly(s, world)
 	world.keeper = newKeeper(s, world)
 	world.sweeper = newSweeper(s, world)
 	s.world.Store(world)
@@ -156,6 +157,7 @@ func (s *Server) closeWorld() {
 	w.lose()
 	w.keeper.close()
 	w.sweeper.close()
+	w.early.close()
 }
 
 // fail reports what an operator must see to. The first one counts.

@@ -149,6 +149,7 @@ func (k *keeper) carryOut(ctx context.Context, d *seqpb.Directive) {
 	if k.freezes.directed(d.Frozen) && !k.s.cfg.Bugs.ServeFrozen {
 		k.w.freeze(k.freezes.shut(), k.s.hub.Load())
 	}
+	k.w.early.directed(d)
 	owned := make(map[ids.Section]ids.Epoch, len(d.Section))
 	for i, no := range d.Section {
 		if i < len(d.Epoch) && int(no) < len(k.w.sections) {

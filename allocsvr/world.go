@@ -23,6 +23,7 @@ type world struct {
 	taken     *takings
 	keeper    *keeper
 	sweeper   *sweeper
+	early     *early
 	// stage has the request ids of sections that are about to come.
 	stage *handover.Stage
 	// lost is set, for good, before anything of the world is dropped.

@@ -310,6 +310,10 @@ type alloc struct {
 	holds map[ids.Key]ids.Seq
 	quiet bool // no heartbeats
 	keep  bool // hands nothing back
+	// early: it also hands back what it holds of ranges that leave soon. returned is how
+	// many keys it has, early and frozen.
+	early    bool
+	returned [2]int
 	// vacated are the parts of moves that it has vacated.
 	vacated map[[2]uint64]bool
 	done    chan struct{}
@@ -480,7 +484,7 @@ func (a *alloc) owned() int {
 
 func (a *alloc) handBack() {
 	a.mu.Lock()
-	d, keep := a.directive, a.keep
+	d, keep, early := a.directive, a.keep, a.early
 	a.mu.Unlock()
 	if d == nil || keep {
 		return
@@ -499,7 +503,36 @@ func (a *alloc) handBack() {
 			a.t.Logf("%s hands back section %d: %v", a.node, sec, err)
 		}
 	}
+	if early {
+		a.comeIn(d)
+	}
 	a.vacate(d)
+}
+
+// comeIn hands back what it holds of ranges that are to be frozen soon.
+func (a *alloc) comeIn(d *seqpb.Directive) {
+	for _, pb := range d.Leaving {
+		if ops := a.returnsOf(pb); len(ops) > 0 && len(d.Frozen) == 0 {
+			if rep, err := a.execute(ops...); err != nil || rep.Refusal != state.OK {
+				a.t.Logf("%s hands back early: %v %v", a.node, rep.Refusal, err)
+				continue
+			}
+			for _, op := range ops {
+				a.drop(op.Key)
+			}
+			a.returned[0] += len(ops)
+		}
+	}
+}
+
+func (a *alloc) returnsOf(pb *seqpb.Range) (ops []state.Op) {
+	r := sets.Range{Space: ids.SpaceID(pb.Space), Lo: ids.Position(pb.Lo), Last: ids.Position(pb.Last)}
+	for k, cur := range a.holding() {
+		if r.Contains(k.Space, k.Position()) {
+			ops = append(ops, state.Op{Kind: state.OpReturn, Key: k, Epoch: a.epoch(k.Section(16)), Cur: cur})
+		}
+	}
+	return ops
 }
 
 // vacate hands back what it holds of frozen ranges.
@@ -509,14 +542,7 @@ func (a *alloc) vacate(d *seqpb.Directive) {
 		if a.vacated[id] {
 			continue
 		}
-		r := sets.Range{Space: ids.SpaceID(f.Range.Space), Lo: ids.Position(f.Range.Lo), Last: ids.Position(f.Range.Last)}
-		var ops []state.Op
-		for k, cur := range a.holding() {
-			if r.Contains(k.Space, k.Position()) {
-				ops = append(ops, state.Op{Kind: state.OpReturn, Key: k, Epoch: a.epoch(k.Section(16)), Cur: cur})
-			}
-		}
-		ops = append(ops, state.Op{Kind: state.OpVacate, Move: sets.MoveID(f.Move), Part: sets.Part(f.Part)})
+		ops := append(a.returnsOf(f.Range), state.Op{Kind: state.OpVacate, Move: sets.MoveID(f.Move), Part: sets.Part(f.Part)})
 		rep, err := a.execute(ops...)
 		if err != nil || rep.Refusal != state.OK {
 			a.t.Logf("%s vacates part %d: %v %v", a.node, f.Part, rep.Refusal, err)
@@ -525,6 +551,7 @@ func (a *alloc) vacate(d *seqpb.Directive) {
 		for _, op := range ops {
 			a.drop(op.Key)
 		}
+		a.returned[1] += len(ops) - 1
 		if a.vacated == nil {
 			a.vacated = map[[2]uint64]bool{}
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/seqsvr/seqsvr/internal/ids"
 	"github.com/seqsvr/seqsvr/internal/lease"
+	"github.com/seqsvr/seqsvr/sets"
 	"github.com/seqsvr/seqsvr/storesvr/placement"
 	"github.com/seqsvr/seqsvr/storesvr/state"
 )
@@ -55,6 +56,8 @@ type leadership struct {
 	loads   map[ids.SessionID]*load
 	moves   map[ids.Section]move
 	movedAt map[ids.Section]time.Duration
+	// leaving is to be frozen soon, for all that a mover has said last.
+	leaving sets.Range
 	// balancing and force: see placement.Input.
 	balancing, force bool
 	// looked is when the loop last looked.

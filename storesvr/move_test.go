@@ -264,6 +264,30 @@ func (a *alloc) goesOn(keys int, last ids.Seq) {
 	}
 }
 
+func TestHeldKeysAreCalledInAheadOfTheirPart(t *testing.T) {
+	for _, early := range []bool{true, false} {
+		simulateSets(t, map[string]int{"s1": 3, "s2": 1}, nil, func(t *testing.T, w *realm) {
+			a, b := w.owner("s1"), w.owner("s2")
+			defer b.crash()
+			a.mu.Lock()
+			a.early = early
+			a.mu.Unlock()
+			const keys = 200
+			a.fill(keys)
+			w.await(w.move("s1", "s2", uids(0, keys*10)), time.Minute, "done")
+			b.goesOn(keys, 57)
+			a.crash()
+			if a.returned[0]+a.returned[1] != keys {
+				t.Errorf("%v keys were handed back, early and frozen, of %d", a.returned, keys)
+			}
+			// Of the first two parts nothing is known before.
+			if ahead := a.returned[0] >= keys-2*16; ahead != early {
+				t.Errorf("%v keys were handed back, early and frozen, by an owner that does so early: %v", a.returned, early)
+			}
+		})
+	}
+}
+
 func TestARangeMovesThereAndBackAndLosesNothing(t *testing.T) {
 	simulateSets(t, map[string]int{"s1": 3, "s2": 3}, nil, func(t *testing.T, w *realm) {
 		a, b := w.owner("s1"), w.owner("s2")

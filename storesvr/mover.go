@@ -105,6 +105,8 @@ type mover struct {
 	cur, next *slice
 	ahead     *ahead
 	size      partSize
+	// calls says whether keys are called in; ahead has it.
+	calls calls
 	// rest is on while the part at hand is frozen, or about to be.
 	rest rest
 	// maybeSealed: the part at hand is sealed for all that this mover knows. What is

@@ -71,6 +71,9 @@ func (a *ahead) ready() *slice {
 // bring copies a slice to the target, ahead of its part.
 func (v *mover) bring(ctx context.Context, left sets.Range) (*slice, error) {
 	s, err := v.copySlice(ctx, left)
+	if err == nil && s.muchHeld(s.held) {
+		s, err = v.callIn(ctx, s)
+	}
 	if err != nil {
 		return nil, err
 	}

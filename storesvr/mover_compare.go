@@ -113,9 +113,9 @@ func (v *mover) bringChanged(s *slice, source, target digests) (digests, digests
 		if i > 0 {
 			after = s.records[i*blockKeys-1].Key
 		}
-		block, _, _, _, err := v.export(v.l.ctx, v.from, s.r, after, blockKeys)
+		block, err := v.export(v.l.ctx, v.from, s.r, after, blockKeys)
 		if err == nil {
-			err = v.importAll(s, block, false)
+			err = v.importAll(s, block.records, false)
 		}
 		if err != nil {
 			return source, target, err

@@ -27,6 +27,8 @@ type slice struct {
 	records []state.KeyedRecord
 	// digests are of its blocks.
 	digests []uint64
+	// held is how many of them an owner at work had.
+	held int
 	// there: the target has them already.
 	there bool
 	// keys and checksum are of the records as they were when the range was frozen.
@@ -39,17 +41,17 @@ func (s *slice) take(records []state.KeyedRecord) {
 	s.records, s.digests = records, blockDigests(records)
 }
 
-// add takes a page more, with the digests of its blocks.
-func (s *slice) add(page []state.KeyedRecord, digests []uint64) {
-	if len(s.records) == 0 {
-		s.records, s.digests = page, digests
-		return
+// add takes a page more.
+func (s *slice) add(p *page) {
+	s.held += p.held
+	switch {
+	case len(s.records) == 0:
+		s.records, s.digests = p.records, p.digests
+	case len(s.records)%blockKeys == 0:
+		s.records, s.digests = append(s.records, p.records...), append(s.digests, p.digests...)
+	default:
+		s.take(append(s.records, p.records...))
 	}
-	if len(s.records)%blockKeys != 0 {
-		s.take(append(s.records, page...))
-		return
-	}
-	s.records, s.digests = append(s.records, page...), append(s.digests, digests...)
 }
 
 // split cuts a slice after about so many keys; no position is split. rest is nil if it is no longer than that.
@@ -90,16 +92,16 @@ func (v *mover) copySlice(ctx context.Context, left sets.Range) (*slice, error) 
 		if err := v.rest.wait(ctx); err != nil {
 			return nil, err
 		}
-		page, digests, last, done, err := v.export(ctx, v.from, left, after, limit-len(s.records))
+		p, err := v.export(ctx, v.from, left, after, limit-len(s.records))
 		if err != nil {
 			return nil, err
 		}
-		s.add(page, digests)
-		if after = last; !done && len(s.records) < limit {
+		s.add(p)
+		if after = p.last; !p.done && len(s.records) < limit {
 			continue
 		}
-		if !done {
-			s.r.Last = last.Position()
+		if !p.done {
+			s.r.Last = p.last.Position()
 		}
 		return s, nil
 	}
@@ -110,32 +112,41 @@ func (v *mover) copyRange(ctx context.Context, r sets.Range) (*slice, error) {
 	s := &slice{r: r}
 	after := ids.Key{}
 	for {
-		page, digests, last, done, err := v.export(ctx, v.from, r, after, exportMax)
+		p, err := v.export(ctx, v.from, r, after, exportMax)
 		if err != nil {
 			return nil, err
 		}
-		s.add(page, digests)
-		if done {
+		s.add(p)
+		if p.done {
 			return s, nil
 		}
-		after = last
+		after = p.last
 	}
 }
 
-// export reads a page, with the digests of its blocks.
-func (v *mover) export(ctx context.Context, set string, r sets.Range, after ids.Key, limit int) (page []state.KeyedRecord, digests []uint64, last ids.Key, done bool, err error) {
+// page of an export. It goes on after last, if it is not done; digests are of its blocks.
+type page struct {
+	records []state.KeyedRecord
+	digests []uint64
+	held    int
+	last    ids.Key
+	done    bool
+}
+
+func (v *mover) export(ctx context.Context, set string, r sets.Range, after ids.Key, limit int) (*page, error) {
 	rep, last, err := v.askExport(ctx, set, &seqpb.ExportRequest{Range: rangePB(r), Limit: uint32(limit)}, after)
 	if err != nil {
-		return nil, nil, last, false, err
+		return nil, err
 	}
 	d := state.Digester{Every: blockKeys}
-	if page, err = state.DecodePage(rep.Records, &d); err != nil {
-		return nil, nil, last, false, err
+	records, err := state.DecodePage(rep.Records, &d)
+	if err != nil {
+		return nil, err
 	}
-	if d.Sum() != rep.Checksum || len(page) != int(rep.Count) {
-		return nil, nil, last, false, fmt.Errorf("a page of range %s from set %q was damaged on its way", r, set)
+	if d.Sum() != rep.Checksum || len(records) != int(rep.Count) {
+		return nil, fmt.Errorf("a page of range %s from set %q was damaged on its way", r, set)
 	}
-	return page, d.Blocks(), last, rep.Done, nil
+	return &page{records: records, digests: d.Blocks(), held: int(rep.Held), last: last, done: rep.Done}, nil
 }
 
 func (v *mover) askExport(ctx context.Context, set string, q *seqpb.ExportRequest, after ids.Key) (rep *seqpb.ExportReply, last ids.Key, err error) {

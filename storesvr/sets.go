@@ -270,6 +270,9 @@ func (n *Node) Export(ctx context.Context, q *seqpb.ExportRequest) (*seqpb.Expor
 	if r := n.checkSet(q.ClusterId, q.Set); r != nil {
 		return refuse(r)
 	}
+	if l := n.leads(); l != nil && q.HandBack {
+		l.callIn(r)
+	}
 	if q.CountOnly {
 		return n.countKeys(r, after)
 	}
@@ -333,6 +336,9 @@ func (n *Node) export(ctx context.Context, r sets.Range, after ids.Key, limit in
 	rep := &seqpb.ExportReply{Count: uint32(len(page)), Done: done}
 	bytes := 0
 	for i := range page {
+		if st.AtWork(page[i].Key, page[i].Record) {
+			rep.Held++
+		}
 		e := state.Effective(st, page[i].Key, page[i].Record, page[i].Gaps)
 		visit(&e)
 		if bytes += exportBytes(&e); bytes > exportBytesMax && i+1 < len(page) {

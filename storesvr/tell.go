@@ -7,6 +7,7 @@ import (
 
 	"github.com/seqsvr/seqsvr/internal/ids"
 	"github.com/seqsvr/seqsvr/proto/gen/seqpb"
+	"github.com/seqsvr/seqsvr/sets"
 	"github.com/seqsvr/seqsvr/storesvr/state"
 )
 
@@ -110,7 +111,21 @@ func (l *leadership) directive(st *stream, m *state.Meta) *seqpb.Directive {
 		}
 	}
 	sayFrozen(d, m)
+	if l.leaving != (sets.Range{}) {
+		d.Leaving = []*seqpb.Range{rangePB(l.leaving)}
+	}
 	return d
+}
+
+// callIn has owners hand back what nobody uses of a range that is to be frozen soon.
+func (l *leadership) callIn(r sets.Range) {
+	l.mu.Lock()
+	news := l.leaving != r
+	l.leaving = r
+	l.mu.Unlock()
+	if news {
+		l.told.give()
+	}
 }
 
 // sayFrozen lists what is frozen here, for every session alike: a part counts until
@@ -123,7 +138,7 @@ func sayFrozen(d *seqpb.Directive, m *state.Meta) {
 		}
 		d.Frozen = append(d.Frozen, &seqpb.FrozenRange{
 			Move: uint64(o.Move), Part: uint32(o.Part),
-			Range: &seqpb.Range{Space: uint32(o.Range.Space), Lo: uint64(o.Range.Lo), Last: uint64(o.Range.Last)},
+			Range: rangePB(o.Range),
 		})
 	}
 }
@@ -146,5 +161,6 @@ func sameDirective(a, b *seqpb.Directive) bool {
 	return slices.Equal(a.Section, b.Section) && slices.Equal(a.Epoch, b.Epoch) && slices.Equal(a.Revoke, b.Revoke) &&
 		slices.Equal(a.NextSession, b.NextSession) && slices.Equal(a.NextEpoch, b.NextEpoch) &&
 		slices.EqualFunc(a.Frozen, b.Frozen, func(x, y *seqpb.FrozenRange) bool { return x.Move == y.Move && x.Part == y.Part }) &&
+		slices.EqualFunc(a.Leaving, b.Leaving, func(x, y *seqpb.Range) bool { return x.Space == y.Space && x.Lo == y.Lo && x.Last == y.Last }) &&
 		slices.EqualFunc(a.Next, b.Next, func(x, y *seqpb.NextOwner) bool { return x.Session == y.Session && x.Addr == y.Addr })
 }

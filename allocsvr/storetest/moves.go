@@ -127,6 +127,14 @@ func (s *Store) activate(m sets.MoveID) {
 	s.changed()
 }
 
+// Leave has every directive say that a range is to be frozen soon.
+func (s *Store) Leave(r sets.Range) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.leave = []*seqpb.Range{rangePB(r)}
+	s.changed()
+}
+
 // frozen is what every directive says of parts that are leaving.
 func (s *Store) frozen() (all []*seqpb.FrozenRange) {
 	for id := sets.MoveID(1); s.state.Meta.Directory != nil && id <= s.state.Meta.Directory.LastMove; id++ {

@@ -38,7 +38,8 @@ type Store struct {
 	heard    map[ids.SessionID]time.Duration
 	streams  map[ids.SessionID]*clientStream
 	revoking map[ids.Section]ids.SessionID // → next owner, 0 for none
-	version  uint64                        // of directives
+	leave    []*seqpb.Range
+	version  uint64 // of directives
 	executed []state.Batch
 	refused  string // Hello is refused as of another cluster, with this text
 	unready  bool
@@ -226,7 +227,7 @@ func (s *Store) place() {
 }
 
 func (s *Store) directive(id ids.SessionID) *seqpb.Directive {
-	d := &seqpb.Directive{Version: s.version, Frozen: s.frozen()}
+	d := &seqpb.Directive{Version: s.version, Frozen: s.frozen(), Leaving: s.leave}
 	for _, o := range s.state.Owned(id) {
 		d.Section = append(d.Section, uint32(o.Section))
 		d.Epoch = append(d.Epoch, uint64(o.Epoch))

@@ -24,6 +24,11 @@ func (s *State) held(sec ids.Section, e ids.Epoch) bool {
 	return st.Owner != 0 && st.Epoch == e
 }
 
+// AtWork: an owner at work has the key, by its record.
+func (s *State) AtWork(k ids.Key, rec Record) bool {
+	return rec.Epoch != 0 && s.held(k.Section(s.Meta.Genesis.Sections), rec.Epoch)
+}
+
 func (s *State) assign(index uint64, as []Assignment) []Assignment {
 	var applied []Assignment
 	for _, a := range as {

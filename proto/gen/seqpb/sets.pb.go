@@ -174,6 +174,9 @@ type ExportRequest struct {
 
 	// Answer only how many there are, which takes far less.
 	CountOnly bool `protobuf:"varint,8,opt,name=count_only" json:"count_only,omitempty"`
+
+	// The range is to be frozen soon: have its owners hand back what nobody uses of it.
+	HandBack bool `protobuf:"varint,9,opt,name=hand_back" json:"hand_back,omitempty"`
 }
 
 func (x *ExportRequest) Reset() { *x = ExportRequest{} }
@@ -238,6 +241,13 @@ func (x *ExportRequest) GetCountOnly() bool {
 	return false
 }
 
+func (x *ExportRequest) GetHandBack() bool {
+	if x != nil {
+		return x.HandBack
+	}
+	return false
+}
+
 type ExportReply struct {
 	Refusal *Refusal `protobuf:"bytes,1,opt,name=refusal" json:"refusal,omitempty"`
 
@@ -252,6 +262,9 @@ type ExportReply struct {
 
 	// The checksum of the whole page.
 	Checksum uint64 `protobuf:"varint,7,opt,name=checksum" json:"checksum,omitempty"`
+
+	// How many of the page's keys an owner at work has; not counted with count_only.
+	Held uint32 `protobuf:"varint,8,opt,name=held" json:"held,omitempty"`
 }
 
 func (x *ExportReply) Reset() { *x = ExportReply{} }
@@ -305,6 +318,13 @@ func (x *ExportReply) GetDigest() []uint64 {
 func (x *ExportReply) GetChecksum() uint64 {
 	if x != nil {
 		return x.Checksum
+	}
+	return 0
+}
+
+func (x *ExportReply) GetHeld() uint32 {
+	if x != nil {
+		return x.Held
 	}
 	return 0
 }

@@ -576,6 +576,10 @@ type Directive struct {
 	// be handed back, and then an OpVacate. A range that is not listed any more
 	// has thawed, or is not the Set's any more (the Set map says which).
 	Frozen []*FrozenRange `protobuf:"bytes,8,rep,name=frozen" json:"frozen,omitempty"`
+
+	// Ranges that are to be frozen soon: what the session holds of them and nobody uses
+	// is better handed back now. Nothing rests on it.
+	Leaving []*Range `protobuf:"bytes,9,rep,name=leaving" json:"leaving,omitempty"`
 }
 
 func (x *Directive) Reset() { *x = Directive{} }
@@ -636,6 +640,13 @@ func (x *Directive) GetNext() []*NextOwner {
 func (x *Directive) GetFrozen() []*FrozenRange {
 	if x != nil {
 		return x.Frozen
+	}
+	return nil
+}
+
+func (x *Directive) GetLeaving() []*Range {
+	if x != nil {
+		return x.Leaving
 	}
 	return nil
 }
