@@ -1,8 +1,12 @@
 package storesvr
 
 import (
+	"slices"
 	"testing"
 	"time"
+
+	"github.com/seqsvr/seqsvr/sets"
+	"github.com/seqsvr/seqsvr/storesvr/state"
 )
 
 func TestPartsGrowWhileTheyAreQuickAndShrinkWhenTheyAreNot(t *testing.T) {
@@ -56,5 +60,33 @@ func TestPartsAreSlowToGrowAfterASlowOne(t *testing.T) {
 	p.begin(20)
 	if p.note(20, time.Second, time.Second); p.keys.Load() != 20 {
 		t.Errorf("%d, though 20 are configured", p.keys.Load())
+	}
+}
+
+// A part of few keys is frozen for nearly as long as any, so none is left over.
+func TestASliceIsSplitIntoPartsOfOneSize(t *testing.T) {
+	for _, tt := range []struct {
+		records, keys int
+		want          []int
+	}{
+		{1000, 1000, []int{1000}}, {1100, 1000, []int{1100}}, {1200, 1000, []int{600, 600}},
+		{3000, 1000, []int{1000, 1000, 1000}}, {3400, 1000, []int{850, 850, 850, 850}}, {7, 4, []int{4, 3}}, {0, 4, []int{0}},
+	} {
+		s := &slice{r: sets.Range{Space: 1, Last: 1 << 20}}
+		for i := range tt.records {
+			s.records = append(s.records, state.KeyedRecord{Key: uid(uint64(i))})
+		}
+		var got []int
+		for s != nil {
+			rest := s.split(tt.keys)
+			got = append(got, len(s.records))
+			if rest != nil && rest.r.Lo != s.r.Last+1 {
+				t.Errorf("%v goes on at %v", s.r, rest.r)
+			}
+			s = rest
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%d records in parts of about %d: %v, want %v", tt.records, tt.keys, got, tt.want)
+		}
 	}
 }

@@ -54,8 +54,16 @@ func (s *slice) add(p *page) {
 	}
 }
 
-// split cuts a slice after about so many keys; no position is split. rest is nil if it is no longer than that.
+// split cuts a slice after about so many keys; no position is split. rest is nil if it is
+// hardly longer than that. What would be left over is spread: few keys have the cost that
+// any part has.
 func (s *slice) split(keys int) (rest *slice) {
+	n, most := len(s.records), keys+keys/8
+	if n <= most {
+		return nil
+	}
+	parts := (n + most - 1) / most
+	keys = (n + parts - 1) / parts
 	for keys < len(s.records) && s.records[keys].Key.Position() == s.records[keys-1].Key.Position() {
 		keys++
 	}
