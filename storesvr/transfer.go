@@ -12,6 +12,9 @@ import (
 // handOnTries outnumber the idle connections that a restarted peer has left dead: each costs one.
 const handOnTries = raftPool + 1
 
+// transferPause is how long to wait for a transfer that is under way.
+const transferPause = time.Millisecond
+
 // errTransferOnce refuses to hand leadership on in a term in which that ran out of time.
 var errTransferOnce = errors.New("it took too long before, and one try is all that a term allows: stop this store, and the others elect")
 
@@ -28,8 +31,14 @@ func (n *Node) transfer(ctx context.Context) error {
 	if n.transferred.Load() == term {
 		return errTransferOnce
 	}
+	try := func() error { return n.await(ctx, func() error { return n.raft.LeadershipTransfer().Error() }) }
 	began := time.Now()
-	err := n.await(ctx, func() error { return n.raft.LeadershipTransfer().Error() })
+	err := try()
+	// Raft answers that one has failed a moment before it takes the next.
+	for errors.Is(err, raft.ErrLeadershipTransferInProgress) && pause(ctx, transferPause) {
+		began = time.Now()
+		err = try()
+	}
 	if err != nil && (time.Since(began) >= n.cfg.RaftTimeout || errors.As(err, new(*UnknownOutcomeError))) {
 		n.transferred.Store(term)
 	}
