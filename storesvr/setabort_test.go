@@ -31,14 +31,20 @@ func TestAMoveToALostSetEndsWhenItIsGivenUpAndTheSetServesNothingWhenItComesBack
 		a := w.owner("s1")
 		defer a.crash()
 		a.fill(60)
-		cut := w.atNth("Freeze", 2, func() { w.setDown("s2", true) })
+		// The move waits there, so that it does not go on while its target is asked for.
+		reached, goOn := make(chan struct{}), make(chan struct{})
+		cut := w.atNth("Freeze", 2, func() {
+			close(reached)
+			<-goOn
+			w.setDown("s2", true)
+		})
 		id := w.move("s1", "s2", uids(0, 599))
-		eventually(t, 10*time.Second, "the loss", cut.Load)
-		w.setDown("s2", false)
+		<-reached
 		if rep := w.abort(id, true); !strings.Contains(rep.GetRefusal().GetMessage(), "is not lost") {
 			t.Errorf("a set that answers was given up: %v", rep)
 		}
-		w.setDown("s2", true)
+		close(goOn)
+		eventually(t, 10*time.Second, "the loss", cut.Load)
 		if rep := w.abort(id, false); rep.Refusal != nil {
 			t.Fatal(rep)
 		}
