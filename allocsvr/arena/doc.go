@@ -30,5 +30,5 @@
 //
 // It does not decide who may serve, does not talk to StoreSvr, and cannot notice
 // that a running machine was rewound to a snapshot. It holds the only unsafe code
-// of the project (unsafe.go).
+// of the project (unsafe.go, huge_linux.go).
 package arena

@@ -21,6 +21,12 @@ type File struct {
 	f    *os.File
 	mem  []byte
 	size int64
+	// unmap gives mem back.
+	unmap func() error
+	// hugeEnd: whatever begins below was made huge, or could not be; hugeErr is what
+	// the last one came to.
+	hugeEnd int64
+	hugeErr error
 }
 
 // DefaultPath is where a node keeps its shared memory unless told otherwise.
@@ -58,11 +64,13 @@ func (r *File) Lock() error {
 	length := max(r.max, st.Size())
 	page := int64(os.Getpagesize())
 	length = max((length+page-1)/page*page, page)
-	mem, err := unix.Mmap(int(f.Fd()), 0, int(length), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	mem, unmap, err := mapFile(int(f.Fd()), length)
 	if err != nil {
 		return errors.Join(fmt.Errorf("arena %s: cannot map %d bytes: %w", r.path, length, err), f.Close())
 	}
-	r.f, r.mem, r.size = f, mem, st.Size()
+	r.f, r.mem, r.unmap, r.size = f, mem, unmap, st.Size()
+	// What a process before this one left is as that one made it.
+	r.hugeEnd = (r.size + hugePageBytes - 1) / hugePageBytes * hugePageBytes
 	return nil
 }
 
@@ -115,6 +123,7 @@ func (r *File) Grow(size int64) error {
 		return &FullError{Path: r.path, Need: size, Err: errors.Join(err, terr)}
 	}
 	r.size = size
+	r.huge()
 	return nil
 }
 
@@ -131,7 +140,7 @@ func (r *File) Clear() error {
 	if err := r.f.Truncate(0); err != nil {
 		return fmt.Errorf("arena %s: cannot empty it: %w", r.path, err)
 	}
-	r.size = 0
+	r.size, r.hugeEnd = 0, 0
 	return nil
 }
 
@@ -147,7 +156,7 @@ func (r *File) Close(remove bool) error {
 			err = nil
 		}
 	}
-	err = errors.Join(err, unix.Munmap(r.mem), r.f.Close())
-	r.f, r.mem, r.size = nil, nil, 0
+	err = errors.Join(err, r.unmap(), r.f.Close())
+	r.f, r.mem, r.unmap, r.size = nil, nil, nil, 0
 	return err
 }
