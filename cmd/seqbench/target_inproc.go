@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/seqsvr/seqsvr/allocsvr"
@@ -20,6 +23,8 @@ type inproc struct {
 	server  *allocsvr.Server
 	space   ids.Space
 	dir     string
+	// shm is where the arena is, as that of a node would be; "" where there is no shared memory.
+	shm string
 	// names has the identities of names, which cost a hash to make; nil for uids.
 	names []ids.Key
 }
@@ -36,7 +41,10 @@ func openInproc(ctx context.Context, c *config) (_ target, err error) {
 			_ = p.close()
 		}
 	}()
-	if p.cluster, err = cluster.Start(cluster.Options{Dir: p.dir, Allocs: 1, StopLinger: time.Millisecond}); err != nil {
+	if p.shm, err = os.MkdirTemp("/dev/shm", "seqbench-"); err != nil {
+		p.shm = ""
+	}
+	if p.cluster, err = cluster.Start(cluster.Options{Dir: p.dir, Allocs: 1, StopLinger: time.Millisecond, ArenaPath: p.arenaPath}); err != nil {
 		return nil, fmt.Errorf("the cluster did not start: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, inprocStartTimeout)
@@ -83,7 +91,15 @@ func (p *inproc) close() error {
 	if p.cluster != nil {
 		p.cluster.Kill() // nobody needs the numbers any more: nothing is to be handed back
 	}
-	return os.RemoveAll(p.dir)
+	err := os.RemoveAll(p.dir)
+	if p.shm != "" {
+		err = errors.Join(err, os.RemoveAll(p.shm))
+	}
+	return err
+}
+
+func (p *inproc) arenaPath(node string) string {
+	return filepath.Join(cmp.Or(p.shm, p.dir), node+".arena")
 }
 
 type inprocCaller struct {
