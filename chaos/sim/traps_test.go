@@ -52,6 +52,23 @@ func (s *signal) seen(within time.Duration) bool {
 	}
 }
 
+// loseFirst has the first message that is meant get lost, and says when it did.
+func (p *play) loseFirst(meant func(*Message) bool) *signal {
+	lost := newSignal()
+	p.net.Hook(func(m *Message) Verdict {
+		if meant(m) {
+			select {
+			case <-lost.c:
+			default:
+				lost.set()
+				return Verdict{Drop: true}
+			}
+		}
+		return Verdict{Exact: true}
+	})
+	return lost
+}
+
 func shortIdle(o *Options)   { o.Sections, o.IdleAfter = 1, 400*time.Millisecond }
 func oneSection(o *Options)  { o.Sections = 1 }
 func noAllocs(o *Options)    { o.Sections, o.Allocs, o.Spares = 1, -1, 1 }
@@ -127,18 +144,7 @@ var traps = []trap{
 		bugs: Bugs{Store: storesvr.Bugs{State: state.Bugs{SkipEpochFence: true}}},
 		tune: threeAllocs,
 		play: func(p *play) {
-			lost := newSignal()
-			p.net.Hook(func(m *Message) Verdict {
-				if m.Reply && has(batchOf(m.Request), state.OpRelease) {
-					select {
-					case <-lost.c:
-					default:
-						lost.set()
-						return Verdict{Drop: true}
-					}
-				}
-				return Verdict{Exact: true}
-			})
+			lost := p.loseFirst(func(m *Message) bool { return m.Reply && has(batchOf(m.Request), state.OpRelease) })
 			// Its owner has nothing to hand back, so the release is all of the batch.
 			node := p.ownerOf(0)
 			p.background(func() { p.drain(node, nil) })
@@ -167,18 +173,7 @@ var traps = []trap{
 		tune: oneSection,
 		play: func(p *play) {
 			node, _ := p.mustAlloc(one, 5, 5*time.Second)
-			lost := newSignal()
-			p.net.Hook(func(m *Message) Verdict {
-				if m.Reply && has(batchOf(m.Request), state.OpExtend) {
-					select {
-					case <-lost.c:
-					default:
-						lost.set()
-						return Verdict{Drop: true}
-					}
-				}
-				return Verdict{Exact: true}
-			})
+			lost := p.loseFirst(func(m *Message) bool { return m.Reply && has(batchOf(m.Request), state.OpExtend) })
 			p.background(func() { _, _ = p.alloc(node, two, 1, 200*time.Millisecond) })
 			p.must(lost.seen(time.Second), "the key was not acquired")
 			time.Sleep(300 * time.Millisecond)
@@ -334,18 +329,7 @@ var traps = []trap{
 		tune: oneSection,
 		play: func(p *play) {
 			node, _ := p.mustAlloc(one, 5, 5*time.Second)
-			lost := newSignal()
-			p.net.Hook(func(m *Message) Verdict {
-				if !m.Reply && has(batchOf(m), state.OpReturn) {
-					select {
-					case <-lost.c:
-					default:
-						lost.set()
-						return Verdict{Drop: true}
-					}
-				}
-				return Verdict{Exact: true}
-			})
+			lost := p.loseFirst(func(m *Message) bool { return !m.Reply && has(batchOf(m), state.OpReturn) })
 			p.drain(node, nil)
 			p.must(lost.seen(time.Second), "nothing was handed back")
 			p.mustAllocAt(p.other(node), one, 5, 10*time.Second)
@@ -384,18 +368,7 @@ var traps = []trap{
 		tune: shortIdle,
 		play: func(p *play) {
 			node, _ := p.mustAlloc(one, 57, 5*time.Second)
-			lost := newSignal()
-			p.net.Hook(func(m *Message) Verdict {
-				if !m.Reply && has(batchOf(m), state.OpReturn) {
-					select {
-					case <-lost.c:
-					default:
-						lost.set()
-						return Verdict{Drop: true}
-					}
-				}
-				return Verdict{Exact: true}
-			})
+			lost := p.loseFirst(func(m *Message) bool { return !m.Reply && has(batchOf(m), state.OpReturn) })
 			p.must(lost.seen(5*time.Second), "the key was not handed back")
 			p.mustAllocAt(node, one, 5, 10*time.Second)
 		},
@@ -411,18 +384,7 @@ var traps = []trap{
 			c, err := p.dial("c2", p.opt.Seed)
 			p.must(err == nil, "%v", err)
 			defer c.Close()
-			lost := newSignal()
-			p.net.Hook(func(m *Message) Verdict {
-				if m.Reply && m.Method == "Alloc" && m.To == "c2" {
-					select {
-					case <-lost.c:
-					default:
-						lost.set()
-						return Verdict{Drop: true}
-					}
-				}
-				return Verdict{Exact: true}
-			})
+			lost := p.loseFirst(func(m *Message) bool { return m.Reply && m.Method == "Alloc" && m.To == "c2" })
 			p.sdkAlloc(c, one, 5*time.Second)
 			p.must(lost.seen(time.Second), "no answer was lost")
 			p.must(p.sdkAlloc(c, one, 5*time.Second).Outcome == history.OK, "not served")
